@@ -1,0 +1,45 @@
+# The commands of the repository. The first screen is the help.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint format lock jars wheel clean bench-log
+BIN := .venv/bin
+export PYTHON ?= python3
+
+help: ## show this help
+	@printf 'Millrace. The two commands: make demo, make test.\n\n'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+setup: .venv/.ready ## install everything that the rest needs, into .venv
+.venv/.ready: requirements.lock tools/uv.lock pyproject.toml tools/setup
+	@tools/setup
+
+demo: setup ## start the servers, make events, count them on Spark, print the counts; Ctrl-C ends it
+	@$(BIN)/millrace demo
+
+test: setup lint ## run all tests
+	@$(BIN)/pytest
+
+test-fast: setup ## run the tests that need neither a server nor Spark
+	@$(BIN)/pytest -m "not server and not spark" --quiet
+
+lint: setup ## check style, types and the direction of imports
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: setup ## put the code into shape
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lock: setup ## choose newer Python packages and write requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --group dev \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
+
+jars: setup ## choose the jars of tools/jars.toml anew and write jars.lock
+	@$(BIN)/python tools/refresh_jars.py
+
+wheel: setup ## build the wheel into dist/
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --wheel --out-dir dist .
+
+bench-log: setup ## topic write and read against Kafka's own performance tools
+	@$(BIN)/python -m bench.log
+
+clean: ## delete what was set up and built here (servers first)
+	@[ ! -x $(BIN)/millrace ] || $(BIN)/millrace down
+	@rm -rf .venv dist build .mypy_cache .ruff_cache .hypothesis .import_linter_cache

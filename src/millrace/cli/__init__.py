@@ -1,0 +1,67 @@
+"""The command line: one file a noun. Nothing here does work of its own; Spark and Kafka are imported only when used."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+
+from millrace import config
+from millrace.cli.output import fail
+from millrace.errors import MillraceError, Unexpected
+
+INTERRUPTED = 130  # what shells expect of a command ended by Ctrl-C
+
+
+def parser() -> argparse.ArgumentParser:
+    import importlib, importlib.util
+    present=[importlib.import_module(f"millrace.cli.{n}") for n in ("project","apps","servers","topics","groups","deadletters") if importlib.util.find_spec(f"millrace.cli.{n}")]
+    root = argparse.ArgumentParser(
+        prog="millrace",
+        description="Stream processing on Spark, from Python.",
+        epilog="Exit codes: 0 fine, 1 something to mend in the command, code or configuration, 2 a server's.",
+    )
+    root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
+    commands = root.add_subparsers(title="commands", metavar="COMMAND")
+    for noun in present:
+        noun.add(commands)
+    return root
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; every failure ends as one sentence on standard error and an exit code."""
+    root = parser()
+    args = root.parse_args(argv)
+    try:
+        if args.version:
+            from millrace.cli.project import print_versions
+
+            print_versions()
+            return 0
+        if not hasattr(args, "run"):
+            root.print_help()
+            return 1
+        return args.run(args, config.load()) or 0
+    except MillraceError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return fail(_unexpected(error))
+
+
+def _unexpected(error: Exception) -> Unexpected:
+    log = config.find_folder() / config.STATE_FOLDER / "logs" / "millrace.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        traceback.print_exception(error)
+    first = str(error).strip().partition("\n")[0]
+    return Unexpected(kind=type(error).__name__, reason=first[:300], log=log)

@@ -1,0 +1,306 @@
+"""millrace.toml and the environment, read into one frozen `Settings`.
+
+Secrets are references until the moment of use, and never print.
+
+An environment variable stands above the file: `MILLRACE_KAFKA_BOOTSTRAP` above `[kafka] bootstrap`,
+`MILLRACE_DATABASES_SHOP_URL` above `[databases.shop] url`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from millrace.errors import (
+    ConfigInvalid,
+    ConfigUnknown,
+    ConfigUnreadable,
+    DatabaseUnknown,
+    SecretInFile,
+    SecretMissing,
+    nearest,
+)
+
+FILE = "millrace.toml"
+STATE_FOLDER = ".millrace"
+
+# Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
+_SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
+_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that is looked up when used and shows as *** everywhere else."""
+
+    key: str
+    reference: str = field(repr=False)
+
+    def reveal(self) -> str:
+        kind, _, rest = self.reference.partition(":")
+        if kind == "env":
+            if rest not in os.environ:
+                raise SecretMissing(key=self.key, reference=f"the environment variable {rest}", reason="is not set")
+            return os.environ[rest]
+        if kind == "file":
+            try:
+                return Path(rest).expanduser().read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise SecretMissing(
+                    key=self.key, reference=f"the file {rest}", reason=f"cannot be read ({error.strerror})"
+                ) from None
+        return self.reference
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __repr__(self) -> str:
+        return f"Secret({self.key}=***)"
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """Brokers of one's own. Options have librdkafka's names (`security.protocol`, …) and are passed through."""
+
+    bootstrap: str | None = None
+    options: Mapping[str, str | Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server of one's own that is known by a URL alone."""
+
+    url: str | None = None
+
+
+@dataclass(frozen=True)
+class Database:
+    name: str
+    url: Secret
+
+
+@dataclass(frozen=True)
+class Spark:
+    """`checkpoints` is a folder that the driver and, on a cluster, every executor mounts."""
+
+    master: str = "local[*]"
+    checkpoints: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `millrace run` does when it is given no argument."""
+
+    app: str | None = None
+    show: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    folder: Path
+    prefix: str = ""
+    kafka: Kafka = field(default_factory=Kafka)
+    connect: Endpoint = field(default_factory=Endpoint)
+    registry: Endpoint = field(default_factory=Endpoint)
+    databases: Mapping[str, Database] = field(default_factory=dict)
+    spark: Spark = field(default_factory=Spark)
+    run: Run = field(default_factory=Run)
+
+    @property
+    def state_folder(self) -> Path:
+        """Where everything Millrace keeps for this project lives: servers' data, logs, checkpoints."""
+        return self.folder / STATE_FOLDER
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.spark.checkpoints or self.state_folder / "checkpoints"
+
+    def named(self, name: str) -> str:
+        """The name in the outside world (topic, group, slot, ledger) of something called `name` here."""
+        return f"{self.prefix}.{name}" if self.prefix else name
+
+    def unnamed(self, name: str) -> str | None:
+        """The inverse of `named`; None for a name of another app or stage."""
+        if not self.prefix:
+            return name
+        head = f"{self.prefix}."
+        return name[len(head) :] if name.startswith(head) else None
+
+    def database(self, name: str) -> Database:
+        if name not in self.databases:
+            raise DatabaseUnknown(name=name, hint=nearest(name, self.databases))
+        return self.databases[name]
+
+
+def cache_folder() -> Path:
+    """Downloads shared by all projects of this user."""
+    if chosen := os.environ.get("MILLRACE_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "millrace"
+
+
+def find_folder(start: Path | None = None) -> Path:
+    """The project folder: the nearest one upwards that has a millrace.toml, otherwise the one we are in."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FILE).is_file():
+            return folder
+    return here
+
+
+def load(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    root = find_folder(folder)
+    environ = os.environ if environ is None else environ
+    path = root / FILE
+    raw: dict[str, Any] = {}
+    if path.is_file():
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigUnreadable(file=path, reason=error) from None
+    return _Reader(path, raw, environ).settings(root)
+
+
+class _Reader:
+    """Walks the parsed file section by section; whatever it is not asked for is unknown, and an error."""
+
+    def __init__(self, path: Path, raw: dict[str, Any], environ: Mapping[str, str]) -> None:
+        self.path = path
+        self.raw = raw
+        self.environ = environ
+
+    def settings(self, root: Path) -> Settings:
+        self._known("", self.raw, ("prefix", "kafka", "connect", "registry", "databases", "spark", "run"))
+        kafka = self._section("kafka", ("bootstrap", "options"))
+        connect = self._section("connect", ("url",))
+        registry = self._section("registry", ("url",))
+        spark = self._section("spark", ("master", "checkpoints", "options"))
+        run = self._section("run", ("app", "show"))
+        prefix = self._text(self.raw, "prefix") or ""
+        if prefix and not _NAME.match(prefix):
+            raise self._invalid(
+                "prefix", "a prefix is lower-case letters, digits, - and _", 'choose one like "dev" or "shop-test"'
+            )
+        checkpoints = self._text(spark, "spark.checkpoints")
+        return Settings(
+            folder=root,
+            prefix=prefix,
+            kafka=Kafka(self._text(kafka, "kafka.bootstrap"), self._kafka_options(kafka)),
+            connect=Endpoint(self._text(connect, "connect.url")),
+            registry=Endpoint(self._text(registry, "registry.url")),
+            databases=self._databases(),
+            spark=Spark(
+                self._text(spark, "spark.master") or "local[*]",
+                (root / Path(checkpoints).expanduser()).resolve() if checkpoints else None,
+                MappingProxyType({name: str(value) for name, value in self._table(spark, "spark.options").items()}),
+            ),
+            run=Run(self._text(run, "run.app"), self._texts(run, "run.show")),
+        )
+
+    def _databases(self) -> Mapping[str, Database]:
+        tables = self._table(self.raw, "databases")
+        names = set(tables) | {
+            match[1].lower()
+            for name in self.environ
+            if (match := re.fullmatch(r"MILLRACE_DATABASES_([A-Z0-9_]+)_URL", name))
+        }
+        found = {}
+        for name in sorted(names):
+            key = f"databases.{name}"
+            table = self._table(tables, key)
+            self._known(key, table, ("url",))
+            url = self._text(table, f"{key}.url")
+            if not url:
+                raise self._invalid(
+                    key, "it has no url", 'write url = "env:NAME", the name of a variable that holds the URL'
+                )
+            found[name] = Database(name, self._secret(f"{key}.url", url))
+        return MappingProxyType(found)
+
+    def _kafka_options(self, kafka: dict[str, Any]) -> Mapping[str, str | Secret]:
+        options: dict[str, str | Secret] = {}
+        for name, value in _flatten(self._table(kafka, "kafka.options")).items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            key = f"kafka.options.{name}"
+            reference = text.startswith(("env:", "file:"))
+            if _SECRET_OPTION.search(name) and not reference:
+                raise SecretInFile(file=self.path, key=key)
+            options[name] = self._secret(key, text) if reference else text
+        return MappingProxyType(options)
+
+    def _secret(self, key: str, text: str) -> Secret:
+        """A reference, or a URL without a password: one in the file itself is refused, one in the environment is not."""
+        if not text.startswith(("env:", "file:")) and self._variable(key) not in self.environ:
+            try:
+                password = urlsplit(text).password
+            except ValueError:
+                raise self._invalid(key, "it is not a URL", "write it as postgresql://user@host:port/name") from None
+            if password:
+                raise SecretInFile(file=self.path, key=key)
+        if text.startswith("file:"):
+            text = f"file:{self.path.parent / Path(text[5:]).expanduser()}"
+        return Secret(key, text)
+
+    def _section(self, name: str, keys: tuple[str, ...]) -> dict[str, Any]:
+        table = self._table(self.raw, name)
+        self._known(name, table, keys)
+        return table
+
+    def _table(self, table: dict[str, Any], key: str) -> dict[str, Any]:
+        value = table.get(key.rpartition(".")[2], {})
+        if not isinstance(value, dict):
+            raise self._invalid(key, f"it is {value!r}, not a section", f"write it as [{key}] with its keys below")
+        return value
+
+    def _text(self, table: dict[str, Any], key: str) -> str | None:
+        if (variable := self._variable(key)) in self.environ:
+            return self.environ[variable] or None
+        value = table.get(key.rpartition(".")[2])
+        if value is not None and not isinstance(value, str):
+            raise self._invalid(key, f"it is {value!r}, not a text", "put it in double quotes")
+        return value or None
+
+    def _texts(self, table: dict[str, Any], key: str) -> tuple[str, ...]:
+        if (variable := self._variable(key)) in self.environ:
+            return tuple(name.strip() for name in self.environ[variable].split(",") if name.strip())
+        value = table.get(key.rpartition(".")[2], [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise self._invalid(key, f"it is {value!r}, not a list of texts", 'write it as ["one", "two"]')
+        return tuple(value)
+
+    def _known(self, section: str, table: dict[str, Any], keys: tuple[str, ...]) -> None:
+        for key in table:
+            if key not in keys:
+                name = f"{section}.{key}" if section else key
+                raise ConfigUnknown(file=self.path, key=name, hint=nearest(key, keys), known=", ".join(keys))
+
+    def _invalid(self, key: str, reason: str, remedy: str) -> ConfigInvalid:
+        variable = self._variable(key)
+        source = "the environment" if variable in self.environ else self.path
+        return ConfigInvalid(
+            source=source, key=variable if variable in self.environ else key, reason=reason, remedy=remedy
+        )
+
+    @staticmethod
+    def _variable(key: str) -> str:
+        return "MILLRACE_" + re.sub(r"[^A-Z0-9]", "_", key.upper())
+
+
+def _flatten(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """`security.protocol = …` in TOML is a table inside a table; Kafka means one name with a dot."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{above}{name}.")
+        else:
+            flat[above + name] = value
+    return flat

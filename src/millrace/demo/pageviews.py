@@ -1,0 +1,26 @@
+"""Page views, counted by URL in windows of ten seconds: events in a topic, a window on Spark, counts in a topic."""
+
+import random
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import millrace as mr
+
+app = mr.App("pageviews")
+
+pageviews = app.topic("pageviews", "url string, user long, at timestamp", time="at", lateness="2 seconds")
+
+
+@app.stream(pageviews, key="url")
+def views(p: DataFrame) -> DataFrame:
+    """How often each page was looked at, in windows of ten seconds; a count comes again whenever it grows."""
+    counted = p.groupBy(F.window("at", "10 seconds"), "url").agg(F.count("*").alias("views"))
+    return counted.select("url", F.col("window.start").alias("since"), "views")
+
+
+@app.traffic(pageviews, rate=50)
+def visits(chance: random.Random) -> dict[str, object]:
+    """Made-up visitors, so that there is something to count; `millrace run --no-traffic` leaves them out."""
+    url = chance.choices(["/", "/shop", "/cart", "/about"], weights=[8, 4, 2, 1])[0]
+    return {"url": url, "user": chance.randrange(1000)}

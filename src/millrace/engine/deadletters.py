@@ -1,0 +1,94 @@
+"""Records that do not fit their topic's schema are never lost: they go to the topic's dead letters as they are.
+
+A streaming query cannot write them beside its result (Spark refuses a union after a stateful operator, and the same
+source twice in one query). So a flow only counts them; when an epoch had some, its offsets are read once more as a
+batch and what does not fit is written. A ledger, one for each topic of an app, says up to which offsets that has been
+done: what a crash left between an epoch's commit and its dead letters is made up for at the next start. At least once,
+like the flow itself; several flows that read a topic write its dead letters once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.engine.lock import write_whole
+from millrace.engine.progress import Span
+from millrace.engine.sources import Source, kafka_options
+from millrace.log import Log, deadletters
+
+_EARLIEST = -2  # Kafka's word for the oldest offset there is
+_LARGEST_BYTES = 1_000_000_000
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+class DeadLetters:
+    """The dead letters of one topic, as one app finds them."""
+
+    def __init__(self, source: Source, folder: Path, log: Log) -> None:
+        self.source = source
+        self.written = 0
+        self._path = folder / f"{source.topic.name}.json"
+        self._log = log
+        self._done = self._load()
+
+    def keep(self, spark: SparkSession, span: Span) -> int:
+        """Sees to it that what an epoch read and did not fit is in the dead letters; says how many went there."""
+        start = {number: self._done.get(number, _EARLIEST) for number in span.end}
+        open_end = any(start[number] < end for number, end in span.end.items())
+        count = self._write(spark, start, span.end) if open_end and self._doubtful(span) else 0
+        if open_end:
+            self._done |= {number: max(end, self._done.get(number, 0)) for number, end in span.end.items()}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, json.dumps(self._done))
+        self.written += count
+        return count
+
+    def _doubtful(self, span: Span) -> bool:
+        """Whether there may be misfits: the epoch counted some, or records before it were never looked at."""
+        begin = span.start or {}
+        return span.dead > 0 or any(self._done.get(number, 0) < offset for number, offset in begin.items())
+
+    def _write(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> int:
+        # A partition whose offsets are all done stays out by an empty range.
+        ranges = {number: min(begin, end[number]) for number, begin in start.items()}
+        # Kept while it is counted and written. (An Observation never fires for a batch written to Kafka.)
+        letters = self._letters(self.source.misfits(spark, ranges, end)).persist()
+        try:
+            count = letters.count()
+            if count:
+                settings = self._log.settings
+                outside = settings.named(self._log.dead.topic(self.source.topic.name))
+                # The topic's own limit is the one that counts; the client's default is lower than that.
+                options = {**kafka_options(settings), "kafka.max.request.size": str(_LARGEST_BYTES)}
+                letters.write.format("kafka").options(**options).option("topic", outside).save()
+        finally:
+            letters.unpersist()
+        return count
+
+    def _letters(self, misfits: DataFrame) -> DataFrame:
+        """As `millrace.log.deadletters` describes a letter: original bytes and headers, then where and why."""
+        added = [
+            (deadletters.TOPIC, F.lit(self.source.outside)),
+            (deadletters.PARTITION, F.col("partition").cast("string")),
+            (deadletters.OFFSET, F.col("offset").cast("string")),
+            (deadletters.TIME, F.unix_millis("timestamp").cast("string")),
+            (deadletters.REASON, F.col("reason")),
+        ]
+        pairs = [F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in added]
+        own = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
+        return misfits.select("key", "value", F.concat(own, F.array(*pairs).cast(_HEADERS)).alias("headers"))
+
+    def _load(self) -> dict[str, int]:
+        """The offsets up to which all is done. A topic that was deleted and made again begins from its start."""
+        try:
+            done = {str(number): int(offset) for number, offset in json.loads(self._path.read_text()).items()}
+        except (OSError, ValueError):
+            return {}
+        ends = self._log.topics.offsets(self.source.topic.name)
+        again = any(offset > ends[int(number)][1] for number, offset in done.items() if int(number) in ends)
+        return {} if again else done

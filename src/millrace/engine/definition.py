@@ -1,0 +1,118 @@
+"""What a flow was when its checkpoint was made, kept beside it, so that a restart with something else is noticed.
+
+checkpoints/<app>/<flow>/
+    checkpoint/     Spark's own
+    flow.json       this record
+    lock, holder.json
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql.types import StructType
+
+from millrace.config import Settings
+from millrace.engine.lock import write_whole
+from millrace.engine.sources import Source
+from millrace.errors import InputsChanged, SchemaChanged
+from millrace.flow import Stream
+
+CHECKPOINT, RECORD = "checkpoint", "flow.json"
+
+
+@dataclass(frozen=True)
+class Input:
+    topic: str
+    schema: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    inputs: tuple[Input, ...]
+    output: str
+    key: tuple[str, ...]
+    partitions: int
+
+    @classmethod
+    def of(cls, stream: Stream, sources: tuple[Source, ...], partitions: int) -> Definition:
+        inputs = tuple(Input(source.outside, ddl(source.schema)) for source in sources)
+        return cls(inputs, stream.output.name, stream.key, partitions)
+
+
+def folder_of(settings: Settings, app: str, flow: str) -> Path:
+    return settings.checkpoints / settings.named(app) / flow
+
+
+def remembered(folder: Path) -> Definition | None:
+    """The record of an earlier run; none when there is no checkpoint for it to belong to."""
+    if not (folder / CHECKPOINT).exists():
+        return None
+    try:
+        raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    inputs = tuple(Input(**each) for each in raw["inputs"])
+    return Definition(inputs, raw["output"], tuple(raw["key"]), raw["partitions"])
+
+
+def remember(folder: Path, definition: Definition) -> None:
+    write_whole(folder / RECORD, json.dumps(asdict(definition), indent=2))
+
+
+def check(stream: Stream, sources: tuple[Source, ...], folder: Path, old: Definition, new: Definition) -> None:
+    """Refuses what the checkpoint cannot go on with. A flow without state may gain columns; nothing else may change."""
+    if [each.topic for each in old.inputs] != [each.topic for each in new.inputs]:
+        before, after = (", ".join(each.topic for each in definition.inputs) for definition in (old, new))
+        raise InputsChanged(flow=stream.name, old=before, new=after, where=stream.where)
+    stateful = has_state(folder)
+    for source, before_input, after_input in zip(sources, old.inputs, new.inputs, strict=True):
+        before_schema, after_schema = before_input.schema, after_input.schema
+        if before_schema != after_schema and (stateful or not _only_more(before_schema, after_schema)):
+            raise SchemaChanged(
+                name=source.topic.name,
+                old=before_schema,
+                new=after_schema,
+                flow=stream.name,
+                where=source.topic.where,
+            )
+
+
+def has_state(folder: Path) -> bool:
+    state = folder / CHECKPOINT / "state"
+    return state.is_dir() and any(state.iterdir())
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Moves the old checkpoint away, to be looked at or put back; says where it is now."""
+    old = folder / CHECKPOINT
+    if not old.exists():
+        return None
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    aside = folder / f"{CHECKPOINT}.{stamp}"
+    old.rename(aside)
+    record = folder / RECORD
+    if record.exists():
+        record.rename(aside / RECORD)
+    return aside
+
+
+def ddl(schema: StructType) -> str:
+    """One spelling for the same schema, whatever spaces and words the user chose."""
+    fields = (
+        f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
+        for field in schema.fields
+    )
+    return ", ".join(fields)
+
+
+def _only_more(old: str, new: str) -> bool:
+    from millrace.errors import Where
+    from millrace.flow.schema import columns
+
+    nowhere = Where("", 0)
+    before, after = columns("", old, nowhere), columns("", new, nowhere)
+    return all(after.get(name) == kind for name, kind in before.items())

@@ -1,0 +1,88 @@
+"""From what Spark throws to one error for the person: the cause's first line and, where it can be known, their line.
+
+The rest, stack traces of the JVM included, stands in Spark's log file, which the error names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from millrace.errors import (
+    BodyFailed,
+    FlowFailed,
+    FlowRefused,
+    MillraceError,
+    RecordsGone,
+    StateChanged,
+    Where,
+)
+from millrace.flow import Stream
+from millrace.flow.loading import is_users, user_line
+from millrace.flow.nodes import shown
+
+_PYTHON_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+_PYTHON_ERROR = re.compile(
+    r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning|Interrupt|Exit|Iteration)): ?(.*)$", re.MULTILINE
+)
+_CALL_SITE = re.compile(r"was called from\n\s*(\S.*?):(\d+)")
+_NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with exception: |\s*SQLSTATE: \w+\s*$")
+_LONGEST = 300
+
+
+def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
+    """The user's function raised while it was called to build the flow."""
+    where = user_line(error) or stream.where
+    return BodyFailed(flow=stream.name, kind=type(error).__name__, reason=first_line(str(error)), log=log, where=where)
+
+
+def start_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
+    """Spark refused the query: an operation that streams do not have."""
+    return FlowRefused(flow=stream.name, reason=first_line(str(error)), log=log, where=stream.where)
+
+
+def run_failed(stream: Stream, error: BaseException, log: Path) -> MillraceError:
+    """The running query ended by itself. Python code of the user leaves a traceback in the text, and a column that
+    failed leaves the line that made it."""
+    text = _whole(error)
+    if "PythonException" in text or "Traceback (most recent call last)" in text:
+        where = _last_user_line(text)
+        kinds = _PYTHON_ERROR.findall(text)
+        kind, reason = kinds[-1] if kinds else ("Exception", first_line(text))
+        return BodyFailed(flow=stream.name, kind=kind, reason=first_line(reason), log=log, where=where or stream.where)
+    reason = first_line(_root(error))
+    if "STATE_STORE" in text and "SCHEMA" in text and "COMPATIBLE" in text:
+        return StateChanged(flow=stream.name, reason=reason, where=stream.where)
+    if "failOnDataLoss" in text or "OffsetOutOfRange" in text:
+        return RecordsGone(flow=stream.name, reason=reason, where=stream.where)
+    if site := _CALL_SITE.search(text):
+        where = Where(shown(site[1]), int(site[2]))
+        return BodyFailed(flow=stream.name, kind="Spark", reason=reason, log=log, where=where)
+    return FlowFailed(flow=stream.name, reason=reason, log=log)
+
+
+def _whole(error: BaseException) -> str:
+    texts, cause = [str(error)], getattr(error, "cause", None)
+    while cause is not None:
+        texts.append(str(cause))
+        cause = getattr(cause, "cause", None)
+    return "\n".join(texts)
+
+
+def _root(error: BaseException) -> str:
+    """The text of the innermost cause that has one."""
+    text, cause = str(error), getattr(error, "cause", None)
+    while cause is not None:
+        text = str(cause).strip() or text
+        cause = getattr(cause, "cause", None)
+    return text
+
+
+def _last_user_line(text: str) -> Where | None:
+    lines = [Where(shown(file), int(line)) for file, line in _PYTHON_LINE.findall(text) if is_users(file)]
+    return lines[-1] if lines else None
+
+
+def first_line(text: str) -> str:
+    first = next((line for line in _NOISE.sub("", text.strip()).splitlines() if line.strip()), "no message")
+    return _NOISE.sub("", first.strip())[:_LONGEST]

@@ -1,0 +1,57 @@
+"""A flow's result as records of a topic: the row as a JSON object, the key columns as the key.
+
+Guarantee: at least once. Spark's Kafka sink writes an epoch again after a crash before its commit; nothing is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millrace.errors import BodyResult, EmissionUnset, KeyUnknown, nearest
+from millrace.flow import Stream
+
+# All six digits: Spark's default writes three, and an event time must come back as it was.
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+
+
+def records(stream: Stream, result: Any) -> DataFrame:
+    """`key` and `value` columns of what the body gave. One key column is written as its text, several as JSON."""
+    if not isinstance(result, DataFrame) or not result.isStreaming:
+        given = "a DataFrame that does not stream" if isinstance(result, DataFrame) else f"a {type(result).__name__}"
+        raise BodyResult(flow=stream.name, given=given, where=stream.where)
+    columns = result.columns
+    for column in stream.key:
+        if column not in columns:
+            known = ", ".join(columns)
+            hint = nearest(column, columns)
+            raise KeyUnknown(flow=stream.name, key=column, hint=hint, known=known, where=stream.where)
+    quoted = [F.col(f"`{column.replace('`', '``')}`") for column in columns]
+    value = F.to_json(F.struct(*quoted), _TIMES).alias("value")
+    keys = [F.col(f"`{column.replace('`', '``')}`") for column in stream.key]
+    if not keys:
+        return result.select(value)
+    key = keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys), _TIMES)
+    return result.select(key.alias("key"), value)
+
+
+def output_mode(stream: Stream, result: DataFrame) -> str:
+    """Spark's word for when results go out; an aggregate has to say."""
+    if stream.emit is not None:
+        return "update" if stream.emit == "updates" else "append"
+    if _aggregates(result._jdf.queryExecution().analyzed()):
+        raise EmissionUnset(flow=stream.name, where=stream.where)
+    return "append"
+
+
+def _aggregates(plan: Any) -> bool:
+    if plan.nodeName() == "Aggregate":
+        return True
+    children = plan.children()
+    return any(_aggregates(children.apply(place)) for place in range(children.size()))

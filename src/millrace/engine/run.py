@@ -1,0 +1,202 @@
+"""A run: all flows of an app, from start to a clean stop.
+
+What holds: a flow is started only while its lock is held; a stop lets the epoch at hand end, so that every offset that
+was written has its commit; the dead letters of every epoch that was heard of are written before the run ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from millrace import local
+from millrace.config import Settings
+from millrace.engine import definition, lock, running
+from millrace.engine.deadletters import DeadLetters
+from millrace.engine.progress import Progress, Span
+from millrace.engine.running import RunningFlow
+from millrace.engine.session import close, log_file, session
+from millrace.engine.traffic import TrafficThread
+from millrace.errors import FlowUnknown, nearest
+from millrace.flow import App, Graph, Stream
+from millrace.log import Log
+
+# An epoch that has not ended by then is interrupted; it will be done again.
+STOP_S = 60.0
+_LOOK_S = 0.1
+_LOCK_LOOK_S = 2.0
+
+
+@dataclass
+class Run:
+    """The flows of an app on Spark. Use it as a context: leaving it stops what still runs, cleanly.
+
+    `only` names the flows to run (all otherwise), `fresh` those that forget their checkpoint first, `once` ends each
+    flow when it has read what is there now. A given `spark` is used and left running.
+    """
+
+    app: App
+    settings: Settings
+    master: str | None = None
+    only: Collection[str] = ()
+    fresh: Collection[str] = ()
+    once: bool = False
+    traffic: bool = True
+    spark: SparkSession | None = None
+
+    graph: Graph = field(init=False)
+    flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
+    aside: dict[str, Path] = field(default_factory=dict, init=False)
+    makers: list[TrafficThread] = field(default_factory=list, init=False)
+    _waiting: list[Stream] = field(default_factory=list, init=False)
+    _letters: dict[str, DeadLetters] = field(default_factory=dict, init=False)
+    _own_session: bool = field(default=False, init=False)
+    _locks_seen: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = self.app.graph()
+        names = [stream.name for stream in self.graph.streams]
+        for name in (*self.only, *self.fresh):
+            if name not in names:
+                raise FlowUnknown(
+                    app=self.graph.app, kind="stream", name=name, hint=nearest(name, names), known=", ".join(names)
+                )
+        self._log = Log(self.settings)
+        self._log_file = log_file(self.settings)
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return tuple(stream for stream in self.graph.streams if not self.only or stream.name in self.only)
+
+    def __enter__(self) -> Run:
+        try:
+            self.start()
+        except BaseException:
+            self.stop(wait_s=0)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: TracebackType | BaseException | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        for stream in self.streams:
+            lock.refuse_if_held(self._folder(stream), stream.name)
+        local.address(self.settings, "kafka")
+        for topic in self.graph.topics:
+            self._log.topics.ensure(topic.name, partitions=topic.partitions)
+        if self.spark is None:
+            self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
+            self._own_session = True
+        self._waiting = list(self.streams)
+        self._start_ready()
+        if self.traffic:
+            self.makers = [TrafficThread(traffic, self._log) for traffic in self.graph.traffic]
+            for maker in self.makers:
+                maker.start()
+
+    def poll(self) -> list[Progress]:
+        """What happened since the last time. Raises the error of a flow, or of traffic, that ended by itself."""
+        heard = self._hear(self.flows.values())
+        for flow in self.flows.values():
+            if failure := flow.failure():
+                raise failure
+        for maker in self.makers:
+            if maker.failure:
+                raise maker.failure
+        if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
+            for flow in self.flows.values():
+                flow.lock.check()
+            self._locks_seen = time.monotonic()
+        self._start_ready()
+        return heard
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing runs and nothing waits to run: with `once`, everything has been read."""
+        return not self._waiting and not any(flow.active for flow in self.flows.values())
+
+    def stop(self, wait_s: float = STOP_S) -> list[Progress]:
+        """Ends everything: made-up traffic, then each flow after its epoch, then the session if it is the run's own.
+
+        Gives what was heard at last. Flows that have not ended after `wait_s` are interrupted.
+        """
+        self._waiting.clear()
+        for maker in self.makers:
+            maker.stop(wait_s)
+        try:
+            self._end_flows(wait_s)
+            return self._hear(self.flows.values()) if wait_s else []
+        finally:
+            for flow in self.flows.values():
+                flow.lock.release()
+            self.flows.clear()
+            self.makers.clear()
+            if self._own_session and self.spark is not None:
+                close(self.spark)
+                self.spark, self._own_session = None, False
+
+    def _end_flows(self, wait_s: float) -> None:
+        active = [flow for flow in self.flows.values() if flow.active]
+        if wait_s:
+            for flow in active:
+                flow.ask_to_stop()
+        deadline = time.monotonic() + wait_s
+        while (active := [flow for flow in active if flow.active]) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        for flow in active:
+            flow.stop_now()
+
+    def _start_ready(self) -> None:
+        """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
+        for stream in list(self._waiting):
+            if not self.once or not self._fed(stream):
+                self._waiting.remove(stream)
+                self._start_flow(stream)
+
+    def _fed(self, stream: Stream) -> bool:
+        busy = [*self._waiting, *(flow.stream for flow in self.flows.values() if flow.active)]
+        return any(other is not stream and other.output in stream.reads for other in busy)
+
+    def _start_flow(self, stream: Stream) -> None:
+        assert self.spark is not None
+        flow, aside = running.start(
+            self.spark,
+            stream,
+            self.settings,
+            self.graph.app,
+            self._log_file,
+            once=self.once,
+            fresh=stream.name in self.fresh,
+        )
+        self.flows[stream.name] = flow
+        if aside:
+            self.aside[stream.name] = aside
+        for source in flow.sources:
+            if source.topic.name not in self._letters:
+                folder = definition.folder_of(self.settings, self.graph.app, "_dead")
+                self._letters[source.topic.name] = DeadLetters(source, folder, self._log)
+        self._keep(flow, flow.committed())
+
+    def _hear(self, flows: Iterable[RunningFlow]) -> list[Progress]:
+        heard = []
+        for flow in flows:
+            for progress, spans in flow.news():
+                self._keep(flow, spans)
+                heard.append(progress)
+        return heard
+
+    def _keep(self, flow: RunningFlow, spans: list[Span]) -> None:
+        assert self.spark is not None
+        names = {source.outside: source.topic.name for source in flow.sources}
+        for span in spans:
+            if span.outside in names:
+                self._letters[names[span.outside]].keep(self.spark, span)
+
+    def _folder(self, stream: Stream) -> Path:
+        return definition.folder_of(self.settings, self.graph.app, stream.name)

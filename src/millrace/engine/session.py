@@ -1,0 +1,241 @@
+"""One Spark session, set up as every flow needs it: state, time zone, workers, jars, and silence on the terminal.
+
+What the JVM prints never reaches the terminal: its standard output and error are files from its first line on (a
+log4j setting alone comes too late for what the launcher and the JVM itself print). It runs in a session of its own, so
+that Ctrl-C and a SIGTERM to the process group reach Python only, which lets the running batch end. The JVM ends by
+itself when Python does, because it watches the pipe between them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.sql import SparkSession
+
+from millrace.config import Settings
+from millrace.errors import SessionElsewhere, SessionFailed
+from millrace.local import jars, java
+
+LOG_NAME = "spark.log"
+CONSOLE_NAME = "spark-console.log"
+LOG_SIZE_MB = 20
+LOG_FILES = 5
+JVM_END_S = 15
+
+_STATE_STORE = "spark.sql.streaming.stateStore"
+_LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
+_SECRET = re.compile(r"password|secret|token|jaas|credential|\.key$", re.IGNORECASE)
+
+# For a cluster whose size is not configured: enough for a few executors, few enough for quick epochs. The number is
+# pinned in a flow's checkpoint, so it is not derived from whatever executors happen to be there at the first start.
+CLUSTER_PARTITIONS = 16
+
+
+def session(settings: Settings, master: str | None = None, name: str = "millrace") -> SparkSession:
+    """A session on `master` (default: the configured one), started when there is none.
+
+    A context that already runs in this process, somebody else's too, is used as it is: its master, its jars. Only the
+    SQL settings that flows rely on are set, in a session of their own, so the other's stay untouched.
+    """
+    wanted = master or settings.spark.master
+    running = SparkContext._active_spark_context
+    if running is not None:
+        if master is not None and running.master != master:
+            raise SessionElsewhere(running=running.master, wanted=master)
+        base = SparkSession.getActiveSession() or SparkSession(running)
+        own = base.newSession()
+        for key, value in {**_sql_options(wanted, settings), **_sql_only(settings.spark.options)}.items():
+            own.conf.set(key, value)
+        return own
+    return _start(settings, wanted, name)
+
+
+def _start(settings: Settings, master: str, name: str) -> SparkSession:
+    executable = java.find()
+    logs = log_folder(settings)
+    scratch = _scratch(settings)
+    # Workers would take `python3` from PATH, which need not be the one that has the user's packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("JAVA_HOME", str(executable.resolve().parent.parent))
+    found = jars.paths("spark")
+    options = {
+        "spark.master": master,
+        "spark.app.name": name,
+        "spark.jars": ",".join(path.as_uri() for path in found),
+        **_core_options(master, scratch),
+        **_sql_options(master, settings),
+        **settings.spark.options,
+    }
+    own_java = options.get("spark.driver.extraJavaOptions", "")
+    options["spark.driver.extraJavaOptions"] = f"{_java_options(logs, scratch)} {own_java}".strip()
+    conf = SparkConf(loadDefaults=False)
+    for key, value in options.items():
+        conf.set(key, value)
+    gateway = _gateway(conf, logs, master) if SparkContext._gateway is None else None
+    try:
+        context = SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
+    return SparkSession(context)
+
+
+def close(spark: SparkSession) -> None:
+    """Ends the session and its JVM, and waits until the process is gone."""
+    spark.stop()
+    gateway: Any = SparkContext._gateway
+    if gateway is None or gateway.proc is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(JVM_END_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
+def _gateway(conf: Any, logs: Path, master: str) -> Any:
+    """The JVM. What is secret among the options is left out here, because a command line can be read by all."""
+    visible = SparkConf(loadDefaults=False)
+    for key, value in conf.getAll():
+        if not _SECRET.search(key):
+            visible.set(key, value)
+    console = logs / CONSOLE_NAME
+    with console.open("ab") as output:
+        try:
+            launch: Any = java_gateway.launch_gateway
+            return launch(visible, {"stdout": output, "stderr": output, "start_new_session": True})
+        except Exception as error:
+            raise SessionFailed(master=master, reason=_first_line(error), log=console) from error
+
+
+def _core_options(master: str, scratch: Path) -> dict[str, str]:
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.speculation": "false",
+    }
+    if is_local(master):
+        options |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+        }
+    return options
+
+
+def _sql_options(master: str, settings: Settings) -> dict[str, str]:
+    state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    files = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions(master, settings.spark.options)),
+        f"{_STATE_STORE}.providerClass": state,
+        f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        # Real-time mode refuses format 1, and a checkpoint cannot change its format later.
+        f"{_STATE_STORE}.checkpointFormatVersion": "2",
+        # The default one runs a `readlink` process for every local file. Checkpoints are always paths of a mounted
+        # file system here, where a rename is atomic.
+        "spark.sql.streaming.checkpointFileManagerClass": files,
+    }
+
+
+def _sql_only(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key.startswith("spark.sql.streaming.")}
+
+
+def partitions(master: str, options: Mapping[str, str]) -> int:
+    """Shuffle partitions: one task a core. Each costs a state store and time at every epoch's end."""
+    if is_local(master):
+        match = _LOCAL.match(master)
+        count = match[2] if match else None
+        cores = (os.cpu_count() or 1) if count == "*" else int(count or 1)
+        return max(2, cores)
+    instances, cores_each = options.get("spark.executor.instances"), options.get("spark.executor.cores")
+    return max(2, int(instances) * int(cores_each)) if instances and cores_each else CLUSTER_PARTITIONS
+
+
+def is_local(master: str) -> bool:
+    return _LOCAL.match(master) is not None
+
+
+def log_folder(settings: Settings) -> Path:
+    folder = settings.state_folder / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def log_file(settings: Settings) -> Path:
+    """Where Spark's own words go; errors name it for the details."""
+    return log_folder(settings) / LOG_NAME
+
+
+def _java_options(logs: Path, scratch: Path) -> str:
+    config = logs / "log4j2.properties"
+    config.write_text(_LOG4J.format(file=logs / LOG_NAME, size_mb=LOG_SIZE_MB, files=LOG_FILES - 1), encoding="utf-8")
+    # Native libraries unpack themselves into the temporary folder and stay there after kill -9: into ours, which is
+    # swept.
+    values = (
+        f"-Dlog4j2.configurationFile={config.as_uri()}",
+        f"-Djava.io.tmpdir={scratch}",
+        "-Djava.net.preferIPv4Stack=true",
+    )
+    return " ".join(f'"{value}"' for value in values)
+
+
+def _scratch(settings: Settings) -> Path:
+    """A folder for this process's temporary files, after sweeping those of processes of this host that are gone."""
+    root = settings.state_folder / "spark"
+    host = socket.gethostname()
+    root.mkdir(parents=True, exist_ok=True)
+    for folder in root.iterdir():
+        owner, _, pid = folder.name.rpartition("-")
+        if owner == host and pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+    own = root / f"{host}-{os.getpid()}"
+    own.mkdir(exist_ok=True)
+    return own
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0][:300]
+
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %-5p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = {size_mb}MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = {files}
+"""

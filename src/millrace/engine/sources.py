@@ -1,0 +1,173 @@
+"""Topics as DataFrames: read as committed, parsed by their schema, with what does not fit told apart and counted.
+
+What counts as fitting: the value is one JSON object in UTF-8 whose fields have the types of the schema. A field that
+is absent is null, a field that the schema does not name is ignored, a string column takes any JSON value as its text.
+A null where the schema says NOT NULL, and an event without its time, do not fit: Spark's windows would drop the latter
+without a word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
+
+from millrace import local
+from millrace.config import Settings
+from millrace.errors import SchemaBad, TimeBad
+from millrace.flow import Topic
+from millrace.log.java import java_options
+
+# An epoch's size has a limit, so that a backlog does not become one giant batch that fills memory and disk.
+MOST_RECORDS_AN_EPOCH = 250_000
+
+ROWS, DEAD = "rows", "dead"
+
+# Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
+# drive the watermark to a place from which it never comes back.
+_FIRST_TIME, _LAST_TIME = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+
+_CORRUPT, _END, _ROW, _PARSED = "__corrupt", "__end", "__row", "__parsed"
+_PARSING = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One topic as a flow reads it. `metric` is the name under which Spark reports how many rows were dead."""
+
+    topic: Topic
+    schema: StructType
+    outside: str
+    metric: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, topic: Topic, settings: Settings, group: str) -> Source:
+        outside = settings.named(topic.name)
+        options = {
+            **kafka_options(settings),
+            "kafka.isolation.level": "read_committed",
+            "groupIdPrefix": settings.named(group),
+            "failOnDataLoss": "true",
+            "includeHeaders": "true",
+            "subscribe": outside,
+        }
+        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", options)
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The rows that fit, with the watermark on the time column; how many did not is observed on the way."""
+        raw = (
+            spark.readStream.format("kafka")
+            .options(**self.options)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
+            .load()
+        )
+        parsed = self._parsed(raw).select(_PARSED, self._misfit().alias(DEAD))
+        # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
+        observed = parsed.observe(
+            self.metric, F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD)
+        )
+        rows = observed.where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
+        if self.topic.time and self.topic.lateness_ms is not None:
+            rows = rows.withWatermark(self.topic.time, f"{self.topic.lateness_ms} milliseconds")
+        return rows
+
+    def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
+        """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
+        raw = (
+            spark.read.format("kafka")
+            .options(**self.options)
+            .option("startingOffsets", json.dumps({self.outside: start}))
+            .option("endingOffsets", json.dumps({self.outside: end}))
+            .load()
+        )
+        return self._parsed(raw).where(self._misfit()).withColumn("reason", self._reason()).drop(_PARSED)
+
+    def _parsed(self, raw: DataFrame) -> DataFrame:
+        """Adds the parsed value. It is read inside an object of our own whose last field must be reached: alone, Spark
+        would take the first JSON value and ignore whatever follows it."""
+        whole = StructType(
+            [
+                StructField(_ROW, self.schema),
+                StructField(_END, BooleanType()),
+                StructField(_CORRUPT, StringType()),
+            ]
+        )
+        text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("value").cast("string"), F.lit(f',"{_END}":true}}'))
+        return raw.withColumn(_PARSED, F.from_json(text, whole, _PARSING))
+
+    def _misfit(self) -> Column:
+        parsed = F.col(_PARSED)
+        misfit = (
+            parsed[_ROW].isNull()
+            | parsed[_CORRUPT].isNotNull()
+            | parsed[_END].isNull()
+            | ~F.is_valid_utf8(F.col("value").cast("string"))
+        )
+        for field in self._needed():
+            misfit = misfit | parsed[_ROW][field.name].isNull()
+        if self.topic.time:
+            time = parsed[_ROW][self.topic.time]
+            misfit = misfit | ~time.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
+        return F.coalesce(misfit, F.lit(True))
+
+    def _reason(self) -> Column:
+        """Says what does not fit. Only ever computed for records that do not, so it may take its time."""
+        text = F.col("value").cast("string")
+        loose = F.try_parse_json(text)
+        faults = [
+            F.when(self._wrong_type(field), F.lit(f"{field.name!r} is not a {field.dataType.simpleString()}"))
+            for field in self.schema.fields
+        ]
+        faults += [
+            F.when(F.col(_PARSED)[_ROW][field.name].isNull(), F.lit(f"{field.name!r} is missing"))
+            for field in self._needed()
+        ]
+        if self.topic.time:
+            faults.append(F.lit(f"event time {self.topic.time!r} is not between the years 1 and 9999"))
+        return (
+            F.when(F.col("value").isNull(), "no value")
+            .when(~F.is_valid_utf8(text), "not UTF-8")
+            .when(~text.rlike(r"^\s*\{"), "not a JSON object")
+            .when(F.col(_PARSED)[_END].isNull() & loose.isNull(), "not JSON")
+            .otherwise(F.coalesce(*faults, F.lit("more than one JSON value")))
+        )
+
+    def _wrong_type(self, field: StructField) -> Column:
+        alone = StructType([StructField(field.name, field.dataType), StructField(_CORRUPT, StringType())])
+        return F.from_json(F.col("value").cast("string"), alone, _PARSING)[_CORRUPT].isNotNull()
+
+    def _needed(self) -> list[StructField]:
+        return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
+
+
+def schema_of(topic: Topic) -> StructType:
+    """The schema as Spark's own parser reads it."""
+    assert topic.schema is not None, "the graph refuses inputs without a schema"
+    try:
+        schema = StructType.fromDDL(topic.schema)
+        assert isinstance(schema, StructType)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise SchemaBad(name=topic.name, reason=reason, where=topic.where) from None
+    if topic.time and not isinstance(schema[topic.time].dataType, TimestampType):
+        kind = schema[topic.time].dataType.simpleString()
+        raise TimeBad(name=topic.name, column=topic.time, reason=f"is a {kind}", hint="", where=topic.where)
+    return schema
+
+
+def kafka_options(settings: Settings) -> dict[str, str]:
+    """Address and security, in the names of Spark's Kafka connector."""
+    options = {"bootstrap.servers": local.address(settings, "kafka"), **java_options(settings)}
+    return {f"kafka.{name}": value for name, value in options.items()}

@@ -1,0 +1,69 @@
+"""Made-up events, written by threads of the driver while an app runs."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from millrace.engine.failures import first_line
+from millrace.errors import MillraceError, TrafficFailed
+from millrace.flow import Traffic
+from millrace.flow.loading import user_line
+from millrace.log import Log
+
+_TICK_S = 0.05
+
+
+class TrafficThread(threading.Thread):
+    """Writes one Traffic's events at its rate until stopped. `failure` says why it ended by itself."""
+
+    def __init__(self, traffic: Traffic, log: Log) -> None:
+        super().__init__(name=f"traffic {traffic.name}", daemon=True)
+        self.traffic = traffic
+        self.failure: MillraceError | None = None
+        self.written = 0
+        self._log = log
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._write()
+        except MillraceError as error:
+            self.failure = error
+
+    def stop(self, timeout_s: float) -> None:
+        self._ended.set()
+        self.join(timeout_s)
+
+    def _write(self) -> None:
+        random = Random(self.traffic.seed)  # noqa: S311 -- made-up events want to be repeatable, not secret
+        started = time.monotonic()
+        with self._log.writer(self.traffic.topic.name) as writer:
+            while not self._ended.wait(_TICK_S):
+                due = int((time.monotonic() - started) * self.traffic.rate)
+                # After a pause (a laptop that slept) it goes on at its rate instead of making up for hours.
+                if due - self.written > self.traffic.rate * 5:
+                    started, due = time.monotonic() - self.written / self.traffic.rate, self.written
+                for n in range(self.written, due):
+                    writer.write(self._row(random, n))
+                    self.written += 1
+
+    def _row(self, random: Random, n: int) -> dict[str, Any]:
+        maker = self.traffic.maker
+        try:
+            made = maker(random, n) if len(inspect.signature(maker).parameters) > 1 else maker(random)
+            row = dict(made)
+        except Exception as error:
+            raise TrafficFailed(
+                name=self.traffic.name,
+                kind=type(error).__name__,
+                reason=first_line(str(error)),
+                where=user_line(error) or self.traffic.where,
+            ) from error
+        if self.traffic.topic.time:
+            row.setdefault(self.traffic.topic.time, datetime.now(UTC))
+        return row

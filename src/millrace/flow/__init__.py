@@ -1,0 +1,14 @@
+"""What a user defines: an app, its topics and streams, and the graph they form.
+
+Only definitions belong here: frozen data that remembers the line that made it. Nothing here starts anything or needs
+Spark; `engine` turns a graph into running queries.
+"""
+
+from __future__ import annotations
+
+from millrace.flow.app import App
+from millrace.flow.graph import Edge, Graph
+from millrace.flow.loading import load_app
+from millrace.flow.nodes import Node, Stream, Topic, Traffic
+
+__all__ = ["App", "Edge", "Graph", "Node", "Stream", "Topic", "Traffic", "load_app"]

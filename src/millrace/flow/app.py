@@ -1,0 +1,241 @@
+"""`App`: what a user's module makes, and what its decorators register nodes with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millrace import durations
+from millrace.errors import (
+    DurationInvalid,
+    InputForeign,
+    InputMissing,
+    InputUnknown,
+    LatenessMissing,
+    NameTaken,
+    OptionBad,
+    ParametersWrong,
+    SchemaMissing,
+    TimeBad,
+    TimeMissing,
+    Where,
+    nearest,
+)
+from millrace.flow import schema as schemas
+from millrace.flow.graph import Graph
+from millrace.flow.nodes import PARTITIONS, Body, Emit, Maker, Node, Stream, Topic, Traffic, caller, checked_name, kind
+
+MOST_PARTITIONS = 10_000
+EMISSIONS = ("updates", "final")
+
+
+class App:
+    """The graph of topics and streams that one Python module defines. Defining starts nothing.
+
+    Its name is part of where checkpoints live, so renaming an app starts it afresh.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.where = caller()
+        self.name = checked_name("an app", name, self.where)
+        self._nodes: dict[str, Node] = {}
+
+    def topic(
+        self,
+        name: str,
+        schema: str,
+        *,
+        time: str | None = None,
+        lateness: str | None = None,
+        partitions: int = PARTITIONS,
+    ) -> Topic:
+        """Declares a topic of JSON records with these columns, to be read by streams.
+
+        `time` names the column that says when an event happened; then `lateness` says how long to wait for events
+        that come late ("10 seconds"). `partitions` counts when the topic does not exist yet and is created.
+        """
+        where = caller()
+        topic = _topic(checked_name("a topic", name, where), schema, time, lateness, partitions, where)
+        self._add(topic)
+        return topic
+
+    def stream(
+        self,
+        *inputs: Topic | Stream,
+        key: str | Sequence[str] | None = None,
+        name: str | None = None,
+        to: Topic | None = None,
+        emit: Emit | None = None,
+        schema: str | None = None,
+        time: str | None = None,
+        lateness: str | None = None,
+        partitions: int = PARTITIONS,
+    ) -> Callable[[Body], Stream]:
+        """Makes a stream of a function: one DataFrame in for each input, one out, written to the topic of its name.
+
+        `key` names the columns that become the record's key. `to` writes to a declared topic instead of one of its
+        own. `emit` says when an aggregate's results go out: "updates" each time they change, "final" once.
+        `schema` (with `time` and `lateness` as for a topic) is needed when another stream reads this one.
+        """
+        where = caller()
+
+        def register(body: Body) -> Stream:
+            flow = checked_name("a stream", name or getattr(body, "__name__", body), where)
+            if to is None:
+                output = _topic(flow, schema, time, lateness, partitions, where, optional=True)
+            else:
+                self._own(flow, to, where)
+                _refuse_twice(flow, schema=schema, time=time, lateness=lateness, where=where)
+                output = to
+            if not inputs:
+                raise InputMissing(name=flow, where=where)
+            for source in inputs:
+                self._own(flow, source, where)
+                _readable(source.output if isinstance(source, Stream) else source)
+            _fits(flow, body, len(inputs), where)
+            stream = Stream(flow, inputs, output, _keys(flow, key, where), _emission(flow, emit, where), body, where)
+            self._add(stream)
+            return stream
+
+        return register
+
+    def traffic(
+        self, topic: Topic, *, rate: float, seed: int = 1, name: str | None = None
+    ) -> Callable[[Maker], Traffic]:
+        """Makes up events for a topic while one develops: the function takes a seeded `random.Random` (and, if it
+        wants, the event's number) and returns a row as a dict. The time column is now when the row has none.
+
+        `millrace run` writes them, `rate` a second; `--no-traffic` leaves them out.
+        """
+        where = caller()
+
+        def register(maker: Maker) -> Traffic:
+            source = checked_name("traffic", name or getattr(maker, "__name__", maker), where)
+            self._own(source, topic, where)
+            if not isinstance(topic, Topic):
+                raise InputUnknown(name=source, given=f"the {kind(topic)} {topic.name!r}", hint="", where=where)
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1_000_000:
+                remedy = "events a second: a number above 0, at most 1000000"
+                raise OptionBad(name=source, option="rate", given=rate, remedy=remedy, where=where)
+            if not (_binds(maker, 1) or _binds(maker, 2)):
+                raise ParametersWrong(
+                    name=source,
+                    takes=_takes(maker),
+                    gives="made-up traffic is given one or two",
+                    remedy="write it as `def …(random)` or `def …(random, n)`",
+                    where=where,
+                )
+            traffic = Traffic(source, topic, float(rate), seed, maker, where)
+            self._add(traffic)
+            return traffic
+
+        return register
+
+    def graph(self) -> Graph:
+        """The whole of it, checked: frozen nodes and edges, in the order of the data's way."""
+        return Graph.of(self.name, self.where, tuple(self._nodes.values()))
+
+    def _add(self, node: Node) -> None:
+        first = self._nodes.get(node.name)
+        if first is not None:
+            raise NameTaken(name=node.name, kind=kind(first), first=first.where, where=node.where)
+        self._nodes[node.name] = node
+
+    def _own(self, name: str, given: object, where: Where) -> None:
+        if not isinstance(given, Topic | Stream | Traffic):
+            hint = nearest(given, self._nodes) if isinstance(given, str) else ""
+            shown = f"the text {given!r}" if isinstance(given, str) else f"a {type(given).__name__}"
+            raise InputUnknown(name=name, given=shown, hint=hint, where=where)
+        if self._nodes.get(given.name) is not given:
+            raise InputForeign(name=name, app=self.name, given=given.name, where=where)
+        if isinstance(given, Traffic):
+            raise InputUnknown(name=name, given=f"the traffic {given.name!r}", hint="", where=where)
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, {len(self._nodes)} nodes)"
+
+
+def _topic(
+    name: str,
+    schema: str | None,
+    time: str | None,
+    lateness: str | None,
+    partitions: int,
+    where: Where,
+    optional: bool = False,
+) -> Topic:
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
+        remedy = f"a whole number from 1 to {MOST_PARTITIONS}"
+        raise OptionBad(name=name, option="partitions", given=partitions, remedy=remedy, where=where)
+    if schema is None and optional and time is None and lateness is None:
+        return Topic(name, None, None, None, partitions, where)
+    found = schemas.columns(name, schema or "", where)
+    if time is None:
+        if lateness is not None:
+            raise TimeMissing(name=name, where=where)
+        return Topic(name, schema, None, None, partitions, where)
+    if time not in found:
+        reason = "is not a column of it"
+        raise TimeBad(name=name, column=time, reason=reason, hint=nearest(str(time), found), where=where)
+    if not found[time].lower().startswith("timestamp"):
+        raise TimeBad(name=name, column=time, reason=f"is a {found[time]}", hint="", where=where)
+    if lateness is None:
+        raise LatenessMissing(name=name, where=where)
+    return Topic(name, schema, time, _lateness_ms(name, lateness, where), partitions, where)
+
+
+def _lateness_ms(name: str, lateness: str, where: Where) -> int:
+    try:
+        return durations.milliseconds(lateness)
+    except (DurationInvalid, AttributeError):
+        remedy = 'write a number and a unit, for example "10 seconds" or "2 minutes"'
+        raise OptionBad(name=name, option="lateness", given=lateness, remedy=remedy, where=where) from None
+
+
+def _readable(topic: Topic) -> None:
+    if topic.schema is None:
+        raise SchemaMissing(name=topic.name, example=f"schema={schemas.EXAMPLE}", where=topic.where)
+
+
+def _refuse_twice(name: str, where: Where, **given: object) -> None:
+    for option, value in given.items():
+        if value is not None:
+            remedy = "leave it out: the topic given with `to` has its own"
+            raise OptionBad(name=name, option=option, given=value, remedy=remedy, where=where)
+
+
+def _keys(name: str, key: str | Sequence[str] | None, where: Where) -> tuple[str, ...]:
+    keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
+    if not all(isinstance(column, str) and column for column in keys) or (key is not None and not keys):
+        raise OptionBad(name=name, option="key", given=key, remedy="name a column, or a list of columns", where=where)
+    return keys
+
+
+def _emission(name: str, emit: Emit | None, where: Where) -> Emit | None:
+    if emit is not None and emit not in EMISSIONS:
+        remedy = 'choose "updates" (each time results change) or "final" (once, when no more can come)'
+        raise OptionBad(name=name, option="emit", given=emit, remedy=remedy, where=where)
+    return emit
+
+
+def _fits(name: str, body: Body, inputs: int, where: Where) -> None:
+    if not _binds(body, inputs):
+        gives = f"it is given {inputs} input{'s' if inputs > 1 else ''}"
+        remedy = "one parameter for each input, in their order"
+        raise ParametersWrong(name=name, takes=_takes(body), gives=gives, remedy=remedy, where=where)
+
+
+def _binds(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _takes(function: Callable[..., Any]) -> str:
+    if not callable(function):
+        return "is not a function"
+    count = len(inspect.signature(function).parameters)
+    return f"takes {count} parameter{'' if count == 1 else 's'}"

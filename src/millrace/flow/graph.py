@@ -1,0 +1,144 @@
+"""The frozen graph of an app: nodes, edges, the order of the data's way, and how it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace import durations
+from millrace.errors import CycleFound, Where
+from millrace.flow.nodes import Node, Stream, Topic, Traffic
+
+GUARANTEE = "at least once"
+
+
+@dataclass(frozen=True)
+class Edge:
+    source: Node
+    target: Node
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Checked when made: acyclic, and `nodes` stand in an order in which every node comes after what feeds it.
+
+    The topic that a stream writes is a node of its own, also where no `app.topic` declared it.
+    """
+
+    app: str
+    where: Where
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    @classmethod
+    def of(cls, app: str, where: Where, defined: tuple[Node, ...]) -> Graph:
+        edges = tuple(edge for node in defined for edge in _edges(node))
+        nodes: dict[Node, None] = {}
+        for node in defined:
+            nodes[node] = None
+            if isinstance(node, Stream):
+                nodes[node.output] = None
+        return cls(app, where, _ordered(tuple(nodes), edges), edges)
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Topic))
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Stream))
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Traffic))
+
+    def text(self) -> str:
+        """For people: one line a node, in the order of the data's way, each with the line that made it."""
+        rows = [(_kind(node), node.name, _facts(node), str(node.where)) for node in self.nodes]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+        lines = [f"app {self.app} ({self.where})"]
+        for row in rows:
+            cells = (text.ljust(width) for text, width in zip(row, widths, strict=False))
+            lines.append(f"  {'  '.join(cells)}  {row[3]}".rstrip())
+        return "\n".join(lines)
+
+    def mermaid(self) -> str:
+        """For a page: Mermaid's flowchart; topics are cylinders, streams boxes, made-up traffic hexagons."""
+        numbers = {node: f"n{place}" for place, node in enumerate(self.nodes)}
+        lines = ["flowchart LR"]
+        for node, number in numbers.items():
+            opening, closing = _SHAPES[type(node)]
+            lines.append(f"  {number}{opening}{_quoted(node.name)}{closing}")
+        for edge in self.edges:
+            label = f"|{_quoted(GUARANTEE)}|" if isinstance(edge.source, Stream) else ""
+            lines.append(f"  {numbers[edge.source]} -->{label} {numbers[edge.target]}")
+        return "\n".join(lines)
+
+
+_SHAPES: dict[type[Node], tuple[str, str]] = {Topic: ("[(", ")]"), Stream: ("[", "]"), Traffic: ("{{", "}}")}
+
+
+def _edges(node: Node) -> tuple[Edge, ...]:
+    if isinstance(node, Stream):
+        return (*(Edge(topic, node) for topic in dict.fromkeys(node.reads)), Edge(node, node.output))
+    if isinstance(node, Traffic):
+        return (Edge(node, node.topic),)
+    return ()
+
+
+def _ordered(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> tuple[Node, ...]:
+    """Depth first from each node to what feeds it; meeting a node that is still open is a cycle."""
+    feeds: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for edge in edges:
+        feeds[edge.target].append(edge.source)
+    ordered: dict[Node, None] = {}
+    path: list[Node] = []
+
+    def visit(node: Node) -> None:
+        if node in ordered:
+            return
+        if node in path:
+            raise _cycle(path[path.index(node) :])
+        path.append(node)
+        for source in feeds[node]:
+            visit(source)
+        path.pop()
+        ordered[node] = None
+
+    for node in nodes:
+        visit(node)
+    return tuple(ordered)
+
+
+def _cycle(open_nodes: list[Node]) -> CycleFound:
+    """Told from the stream defined last: the one whose line made the cycle. The path was walked against the data."""
+    round_trip = open_nodes[::-1]
+    streams = [node for node in round_trip if isinstance(node, Stream)]
+    last = max(streams, key=lambda stream: (stream.where.file, stream.where.line))
+    start = round_trip.index(last)
+    names = [node.name for node in (*round_trip[start:], *round_trip[:start], last)]
+    steps = [name for place, name in enumerate(names) if place == 0 or name != names[place - 1]]
+    return CycleFound(name=last.name, path=" -> ".join(steps), where=last.where)
+
+
+def _kind(node: Node) -> str:
+    return type(node).__name__.lower()
+
+
+def _facts(node: Node) -> str:
+    if isinstance(node, Traffic):
+        return f"-> {node.topic.name}, {node.rate:g} made-up events a second"
+    if isinstance(node, Stream):
+        facts = [f"{', '.join(topic.name for topic in node.reads)} -> {node.output.name}"]
+        if node.key:
+            facts.append(f"key {', '.join(node.key)}")
+        if node.emit:
+            facts.append(f"emits {node.emit}")
+        return "; ".join([*facts, GUARANTEE])
+    facts = [node.schema] if node.schema else ["columns as its stream gives them"]
+    if node.time and node.lateness_ms is not None:
+        facts.append(f"time {node.time}, up to {durations.spoken(node.lateness_ms)} late")
+    return "; ".join(facts)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;") + '"'

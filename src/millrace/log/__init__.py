@@ -1,0 +1,166 @@
+"""Kafka, as Millrace needs it: topics, records, consumer groups, lag, seek and dead letters. No Spark, no flows.
+
+`Log` is the entrance. Names are those of the app, without the prefix of the environment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from millrace.config import Settings
+from millrace.log.connection import Connection
+from millrace.log.deadletters import DeadLetter, DeadLetters
+from millrace.log.formats import Format, format_of
+from millrace.log.group_reader import GroupReader
+from millrace.log.groups import GroupDescription, Groups, GroupSummary, Member, Move
+from millrace.log.java import java_options
+from millrace.log.lag import Lag
+from millrace.log.reader import Reader
+from millrace.log.record import Headers, Position, Record, Value, position
+from millrace.log.registry import Registry
+from millrace.log.topics import Partition, TopicDescription, Topics, TopicSummary
+from millrace.log.writer import DELIVERY_S, Writer
+
+__all__ = [
+    "DeadLetter",
+    "DeadLetters",
+    "Format",
+    "GroupDescription",
+    "GroupReader",
+    "GroupSummary",
+    "Groups",
+    "Headers",
+    "Lag",
+    "Log",
+    "Member",
+    "Move",
+    "Partition",
+    "Position",
+    "Reader",
+    "Record",
+    "TopicDescription",
+    "TopicSummary",
+    "Topics",
+    "Writer",
+    "java_options",
+    "position",
+]
+
+
+class Log:
+    """The log that `settings` names. Nothing is connected to before it is used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._connection = Connection(settings)
+        self._writers: dict[tuple[str, str], Writer] = {}
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    @cached_property
+    def topics(self) -> Topics:
+        return Topics(self._connection)
+
+    @cached_property
+    def groups(self) -> Groups:
+        return Groups(self._connection, self.topics)
+
+    @cached_property
+    def dead(self) -> DeadLetters:
+        return DeadLetters(self._connection, self.topics)
+
+    def format(self, topic: str, name: str, schema: Path | str | None = None) -> Format:
+        """How values of a topic are encoded and decoded: "json", "avro" or "protobuf". Writing needs a schema."""
+        return format_of(Registry(self.settings), topic, self.topics.outside(topic), name, schema)
+
+    def join(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        member: str | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        batch: int = 500,
+    ) -> GroupReader:
+        """Reads as a member of a consumer group. `start` is for partitions that the group has never read."""
+        return GroupReader(self._connection, self.topics, group, topics, member=member, start=start, batch=batch)
+
+    def writer(self, topic: str, *, acks: str | int = "all", delivery_s: float = DELIVERY_S) -> Writer:
+        """For many records: `with log.writer("payments") as writer: writer.write({"id": 1}, key="a")`.
+
+        A record that is not acknowledged within `delivery_s` counts as failed.
+        """
+        return Writer(self._connection, self.topics, topic, acks=acks, delivery_s=delivery_s)
+
+    def write(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]] | None = None,
+        acks: str | int = "all",
+    ) -> None:
+        """Writes one record, and returns when it is acknowledged."""
+        place = (topic, str(acks))
+        if place not in self._writers:  # getting to know a broker takes longer than many records
+            self._writers[place] = self.writer(topic, acks=acks)
+        self._writers[place].write(value, key=key, headers=headers)
+        self._writers[place].flush()
+
+    def read(
+        self,
+        topic: str,
+        start: Position = "earliest",
+        *,
+        partition: int | None = None,
+        limit: int | None = None,
+        until: datetime | None = None,
+        follow: bool = False,
+        stop: threading.Event | None = None,
+        lasting_s: float | None = None,
+    ) -> Generator[Record, None, None]:
+        """Records from a place on, to the end as of now, or with `follow` until stopped. See `Reader`."""
+        return self.reader(
+            topic,
+            start,
+            partition=partition,
+            limit=limit,
+            until=until,
+            follow=follow,
+            stop=stop,
+            lasting_s=lasting_s,
+        ).records()
+
+    def reader(
+        self,
+        topic: str,
+        start: Position = "earliest",
+        *,
+        partition: int | None = None,
+        limit: int | None = None,
+        until: datetime | None = None,
+        follow: bool = False,
+        stop: threading.Event | None = None,
+        lasting_s: float | None = None,
+    ) -> Reader:
+        """The same reading, for whoever wants whole batches, or what is gone by retention."""
+        return Reader(
+            self._connection,
+            self.topics,
+            topic,
+            start,
+            partition=partition,
+            limit=limit,
+            until=until,
+            follow=follow,
+            stop=stop,
+            lasting_s=lasting_s,
+        )

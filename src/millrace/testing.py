@@ -1,0 +1,1 @@
+"""The harness for users own tests."""

@@ -1,0 +1,51 @@
+"""Servers and a Spark session that all tests share: starting them is most of a test's time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace import config, local
+from millrace.config import Settings
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A project whose Kafka runs; further servers are started in it by the fixtures below."""
+    settings = config.load(tmp_path_factory.mktemp("project"))
+    with local.held(settings, ("kafka",)):
+        yield settings
+        local.down(settings)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(settings: Settings) -> str:
+    return local.address(settings, "kafka")
+
+
+@pytest.fixture(scope="session")
+def connect(settings: Settings) -> str:
+    return local.up(settings, ("connect",))["connect"]
+
+
+@pytest.fixture(scope="session")
+def postgres(settings: Settings) -> str:
+    return local.up(settings, ("postgres",))["postgres"]
+
+
+@pytest.fixture(scope="session")
+def registry(settings: Settings) -> str:
+    return local.up(settings, ("apicurio",))["apicurio"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project folder that is also the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("MILLRACE_") and name != "MILLRACE_CACHE":
+            monkeypatch.delenv(name)
+    return tmp_path

@@ -1,0 +1,173 @@
+"""What Kafka acknowledged survives: kill -9 of the one broker, and of the leader among three under load."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from tests.command import until
+
+from millrace import config, local
+from millrace.config import Settings
+from millrace.errors import BrokersFixed
+from millrace.log import Log
+
+pytestmark = pytest.mark.server
+
+
+def pid(settings: Settings, server: str) -> int:
+    (row,) = (row for row in local.status(settings) if row.server == server)
+    assert row.pid is not None, row
+    return row.pid
+
+
+def values(log: Log, topic: str) -> list[int]:
+    return [int(record.value or b"") for record in log.read(topic)]
+
+
+class Load:
+    """Writes numbers without a pause and remembers which of them were acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, acks: str) -> None:
+        options = {"bootstrap.servers": bootstrap, "acks": acks, "enable.idempotence": acks == "all", "linger.ms": 2}
+        self._producer = Producer({**options, "message.timeout.ms": 60_000, "log_level": 0})
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged: set[int] = set()
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self.send(number)
+            number += 1
+            self._producer.poll(0.0005)
+        self._producer.flush(90)
+
+    def send(self, number: int) -> None:
+        def told(error: object, _: object) -> None:
+            if error is None:
+                self.acknowledged.add(number)
+
+        self._producer.produce(self._topic, str(number).encode(), on_delivery=told)
+
+    def flush(self) -> None:
+        assert self._producer.flush(90) == 0
+
+    def reach(self, count: int) -> None:
+        until(lambda: len(self.acknowledged) >= count, f"{count} acknowledged records", 120)
+
+
+def test_acknowledged_records_and_connect_survive_kill_9(folder: Path) -> None:
+    settings = config.load(folder)
+    with local.held(settings, ("kafka", "connect")) as addresses:
+        log = Log(settings)
+        log.topics.create("kept", partitions=2)
+        with Load(addresses["kafka"], "kept", "all") as load:
+            load.reach(2_000)
+            os.kill(pid(settings, "kafka"), signal.SIGKILL)
+            so_far = len(load.acknowledged)
+            until(lambda: not psutil.pid_exists(_remembered(settings, "kafka")) or _died(settings), "the kill")
+            assert local.up(settings, ("kafka",))["kafka"] == addresses["kafka"]
+            load.reach(so_far + 2_000)
+        read = values(Log(settings), "kept")
+        assert load.acknowledged <= set(read), "an acknowledged record was lost"
+        assert len(read) == len(set(read)), "an idempotent producer writes nothing twice"
+
+        os.kill(pid(settings, "connect"), signal.SIGKILL)
+        until(lambda: "connect" not in {row.server for row in local.status(settings) if row.state == "running"}, "kill")
+        url = local.up(settings, ("connect",))["connect"]
+        with urllib.request.urlopen(url) as answer:
+            assert json.load(answer)["kafka_cluster_id"]
+
+
+def _remembered(settings: Settings, server: str) -> int:
+    told = json.loads((local.site_of(settings, server).folder / "server.json").read_text())
+    return int(told["pid"])
+
+
+def _died(settings: Settings) -> bool:
+    return {row.server: row.state for row in local.status(settings)}["kafka"] == "died"
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    settings = config.load(tmp_path_factory.mktemp("three"))
+    with local.held(settings, ("kafka",), brokers=3):
+        yield settings
+
+
+def leader(log: Log, topic: str) -> str:
+    (partition,) = log.topics.describe(topic).partitions
+    return "kafka" if partition.leader == 1 else f"kafka-{partition.leader}"
+
+
+def test_acks_all_loses_nothing_when_the_leader_is_killed_under_load(three: Settings) -> None:
+    log = Log(three)
+    log.topics.create("all", partitions=1)
+    assert len(log.topics.describe("all").partitions[0].replicas) == 3
+    with Load(local.address(three, "kafka"), "all", "all") as load:
+        load.reach(2_000)
+        killed = leader(log, "all")
+        os.kill(pid(three, killed), signal.SIGKILL)
+        load.reach(len(load.acknowledged) + 2_000)
+        assert leader(Log(three), "all") != killed
+    local.up(three, ("kafka",))
+    read = values(Log(three), "all")
+    assert load.acknowledged <= set(read)
+    assert len(read) == len(set(read))
+
+
+def test_what_acks_1_can_lose(three: Settings) -> None:
+    """Records that only the leader has, acknowledged by it alone, are gone with it.
+
+    leader     ── 0 1 2 … 99 ── acknowledges 100 … 199 ── killed
+    followers  ── 0 1 2 … 99 ── frozen ────────────────── awake, one of them leads: 100 … 199 never were
+    """
+    log = Log(three)
+    log.topics.create("one", partitions=1)
+    address = local.address(three, "kafka")
+    safe = Load(address, "one", "all")
+    for number in range(100):
+        safe.send(number)
+    safe.flush()
+    first = leader(log, "one")
+    followers = [pid(three, name) for name in ("kafka", "kafka-2", "kafka-3") if name != first]
+    risky = Load(address, "one", "1")
+    for follower in followers:
+        os.kill(follower, signal.SIGSTOP)
+    try:
+        for number in range(100, 200):
+            risky.send(number)
+        risky.flush()
+        os.kill(pid(three, first), signal.SIGKILL)
+    finally:
+        for follower in followers:
+            os.kill(follower, signal.SIGCONT)
+    assert risky.acknowledged == set(range(100, 200))
+    until(lambda: leader(Log(three), "one") != first, "another leader")
+    local.up(three, ("kafka",))
+    assert set(values(Log(three), "one")) == safe.acknowledged, (
+        "acks=all kept all of it, acks=1 lost what it had said it had"
+    )
+
+
+def test_the_number_of_brokers_is_fixed(three: Settings) -> None:
+    with pytest.raises(BrokersFixed, match="millrace reset kafka"):
+        local.up(three, ("kafka",), brokers=1)
