@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,11 @@ def test_errors_survive_a_trip_between_processes() -> None:
     error = DatabaseUnknown(name="x", hint="")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (DatabaseUnknown, str(error))
+
+
+def test_the_guide_shows_a_configuration_that_loads(tmp_path: Path) -> None:
+    guide = Path(__file__).parent.parent / "docs" / "guide" / "configuration.md"
+    (block,) = re.findall(r"```toml\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    settings = load(tmp_path, block)
+    assert settings.kafka.options["sasl.mechanisms"] == "SCRAM-SHA-512"
+    assert settings.spark.checkpoints == Path("/mnt/shared/shop")

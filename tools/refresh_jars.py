@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.local import jars
-from millrace.local.jars import Coordinates, Jar
+from millrace.local import ivy, jars
+from millrace.local.ivy import Coordinates
+from millrace.local.jars import Jar
 
 ROOTS = Path(__file__).with_name("jars.toml")
 HEADER = """\
@@ -58,10 +59,10 @@ def refreshed(group: str, wanted: Mapping[str, Any]) -> tuple[Jar, ...]:
         work = Path(name)
         if wanted.get("transitive"):
             roots = resolved(roots, wanted.get("exclude", []), work)
-        words = jars.fetch(roots, work, lambda _: None)
+        words = ivy.fetch(roots, work, lambda _: None)
         found = []
         for one in sorted(roots):
-            path = jars.arrived(one, work)
+            path = ivy.arrived(one, work)
             if path is None:
                 sys.exit(f"{group}: {one} did not arrive. Ivy said:\n{words}")
             found.append(Jar(one, jars.sha256(path), path.stat().st_size))
@@ -72,8 +73,8 @@ def resolved(roots: Sequence[Coordinates], excluded: Sequence[str], work: Path) 
     """The roots and all that their POMs ask for at run time, one version of each."""
     part = work / "resolve"
     part.mkdir()
-    ivy = jars.start_ivy(part, jars.module(roots, transitive=True, excluded=excluded), poms=True)
-    if ivy.wait(timeout=jars.FETCH_TIMEOUT_S) != 0:
+    resolving = ivy.start(part, ivy.module(roots, transitive=True, excluded=excluded), poms=True)
+    if resolving.wait(timeout=ivy.FETCH_TIMEOUT_S) != 0:
         sys.exit(f"Ivy could not resolve {', '.join(map(str, roots))}:\n{(part / 'words').read_text()}")
     found = []
     # Ivy's own report of a resolution that it has just made: not a document from outside.

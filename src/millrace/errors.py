@@ -149,7 +149,7 @@ class CacheUnusable(ServerError):
 class IvyMissing(ServerError):
     code = "MR-IVY-MISSING"
     text = "the Apache Ivy that PySpark brings along was not found ({looked}); jars are fetched by it"
-    fix = "install PySpark as pyproject.toml names it: `pip install pyspark==4.3.0`"
+    fix = "install Millrace again with all it needs: `pip install --force-reinstall millrace`"
 
 
 class JarsUnreachable(ServerError):
@@ -169,7 +169,9 @@ class JarUnknown(ServerError):
 
 class JarRefused(ServerError):
     code = "MR-JAR-REFUSED"
-    text = "{jar} is not the file that jars.lock names: its {property} is {found} and should be {expected}; it was deleted"
+    text = (
+        "{jar} is not the file that jars.lock names: its {property} is {found} and should be {expected}; it was deleted"
+    )
     fix = "run the command again; if it stays so, something between here and the registry changes downloads"
 
 
@@ -540,13 +542,13 @@ class TimeBad(UserError):
 
 
 class CycleFound(UserError):
-    code = "MR-CYCLE"
+    code = "MR-CYCLE-FOUND"
     text = "{name!r} feeds itself: {path}"
     fix = "write to another topic"
 
 
 class ParametersWrong(UserError):
-    code = "MR-PARAMETERS"
+    code = "MR-PARAMETERS-WRONG"
     text = "{name!r} {takes}, but {gives}"
     fix = "{remedy}"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Producer
-from tests.command import until
 
 from millrace import config, local
 from millrace.config import Settings
 from millrace.errors import BrokersFixed
 from millrace.log import Log
+from tests.command import until
 
 pytestmark = pytest.mark.server
 

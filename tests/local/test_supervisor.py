@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from tests.command import millrace, start, until
 
 from millrace import config, local
 from millrace.errors import ServerDown, ServerUnknown
 from millrace.local import process
+from tests.command import millrace, start, until
 
 pytestmark = pytest.mark.server
 

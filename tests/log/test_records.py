@@ -11,7 +11,6 @@ from itertools import islice
 
 import pytest
 from confluent_kafka import Producer
-from tests.command import until
 
 from millrace.errors import (
     AcksInvalid,
@@ -22,6 +21,8 @@ from millrace.errors import (
 )
 from millrace.log import Log, Record
 from millrace.log.record import timestamp_ms
+from tests.command import until
+from tests.log.making import forget_before, random_bytes
 
 pytestmark = pytest.mark.server
 
@@ -40,17 +41,6 @@ def timed(log: Log, make_topic: Callable[..., str]) -> tuple[str, list[Record]]:
     records = list(log.read(name))
     assert len(records) == 600
     return name, records
-
-
-def random_bytes(chance: random.Random, most: int) -> bytes | None:
-    kind = chance.randrange(6)
-    if kind == 0:
-        return None
-    if kind == 1:
-        return b""
-    if kind == 2:
-        return "grüße 🌊\n\0".encode()
-    return chance.randbytes(chance.randrange(most))
 
 
 def test_what_was_written_is_what_is_read(log: Log, make_topic: Callable[..., str]) -> None:
@@ -125,8 +115,8 @@ def test_a_record_too_large_is_one_sentence_and_its_neighbours_arrive(log: Log, 
         # Far more than the limit in all, and each of them within it.
         writer.write_batch([b"y" * 15_000] * 50)
     # The client's own count is a little smaller than the broker's: found out only on delivery.
-    with pytest.raises(RecordTooLarge, match="19990 bytes"), log.writer(name) as writer:
-        writer.write(b"x" * 19_990)
+    with pytest.raises(RecordTooLarge, match="19950 bytes"), log.writer(name) as writer:
+        writer.write(b"x" * 19_950)
     log.write(name, b"last")
     assert Counter(len(record.value or b"") for record in log.read(name)) == {15_000: 50, 4: 1}
 
@@ -138,28 +128,31 @@ def test_a_record_up_to_the_limit_is_written(log: Log, make_topic: Callable[...,
     assert [record.value for record in log.read(name)] == [value]
 
 
-def test_records_that_are_not_acknowledged_in_time_are_counted_and_told(
-    log: Log, make_topic: Callable[..., str]
-) -> None:
-    writer = log.writer(make_topic(), delivery_s=0.001)
+def test_records_that_are_not_acknowledged_are_counted_and_told_once(log: Log, make_topic: Callable[..., str]) -> None:
+    name = make_topic()
+    writer = log.writer(name)
+    writer.write(b"fits")
+    writer.flush()
+    log.topics.alter(name, config={"max.message.bytes": "1000"})  # which the writer does not know
     for _ in range(3):
-        writer.write(b"x")
-    with pytest.raises(RecordsUndelivered, match=r"3 of 3 records were not acknowledged .* timed out"):
+        writer.write(b"x" * 2_000, partition=0)
+    with pytest.raises(RecordsUndelivered, match=r"3 of \d+ records were not acknowledged .* 2000 bytes does not fit"):
         writer.flush()
-    writer.flush()  # told once
+    writer.flush()
 
 
 def test_with_acks_0_nobody_knows(log: Log, make_topic: Callable[..., str]) -> None:
     """What the broker refuses is lost without a word. (That 1 and all differ takes brokers to kill.)"""
     name = make_topic(config={"max.message.bytes": "20000"})
+    for number, acks in enumerate(("all", 1, 0), 1):
+        log.write(name, f"{acks}", acks=acks)
+        until(lambda: len(list(log.read(name))) == number, "it arrives")  # noqa: B023
     for acks in ("all", 1):
         with pytest.raises(RecordTooLarge):
-            log.write(name, b"x" * 19_990, acks=acks)
-    log.write(name, b"x" * 19_990, acks=0)
-    for acks in ("all", 1, 0):
-        log.write(name, f"{acks}", acks=acks)
-    until(lambda: len(list(log.read(name))) == 3, "all arrive")
-    assert [record.text for record in log.read(name)] == ["all", "1", "0"]
+            log.write(name, b"x" * 19_950, acks=acks)
+    log.write(name, b"x" * 19_950, acks=0)
+    log.write(name, "behind")
+    assert [record.text for record in log.read(name)] == ["all", "1", "0", "behind"]
     with pytest.raises(AcksInvalid):
         log.writer(name, acks=2)
 
@@ -296,13 +289,3 @@ def test_timestamps_are_the_brokers_milliseconds(log: Log, make_topic: Callable[
     (record,) = log.read(name)
     assert record.time
     assert before <= timestamp_ms(record.time) <= timestamp_ms(datetime.now(UTC))
-
-
-def forget_before(log: Log, name: str, offset: int) -> None:
-    """What retention does, at once."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": log.address})
-    for future in admin.delete_records([TopicPartition(log.topics.outside(name), 0, offset)]).values():
-        future.result()

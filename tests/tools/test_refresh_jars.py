@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.local import jars
-from millrace.local.jars import Coordinates
+from millrace.local.ivy import Coordinates
 from tools import refresh_jars
 
 WANTED = tomllib.loads(refresh_jars.ROOTS.read_text())

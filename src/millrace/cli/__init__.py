@@ -16,7 +16,12 @@ INTERRUPTED = 130  # what shells expect of a command ended by Ctrl-C
 
 def parser() -> argparse.ArgumentParser:
     import importlib, importlib.util
-    present=[importlib.import_module(f"millrace.cli.{n}") for n in ("project","apps","servers","topics","groups","deadletters") if importlib.util.find_spec(f"millrace.cli.{n}")]
+
+    present = [
+        importlib.import_module(f"millrace.cli.{n}")
+        for n in ("project", "apps", "servers", "topics", "groups", "deadletters")
+        if importlib.util.find_spec(f"millrace.cli.{n}")
+    ]
     root = argparse.ArgumentParser(
         prog="millrace",
         description="Stream processing on Spark, from Python.",

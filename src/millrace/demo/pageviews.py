@@ -12,7 +12,7 @@ app = mr.App("pageviews")
 pageviews = app.topic("pageviews", "url string, user long, at timestamp", time="at", lateness="2 seconds")
 
 
-@app.stream(pageviews, key="url")
+@app.stream(pageviews, key="url", emit="updates")
 def views(p: DataFrame) -> DataFrame:
     """How often each page was looked at, in windows of ten seconds; a count comes again whenever it grows."""
     counted = p.groupBy(F.window("at", "10 seconds"), "url").agg(F.count("*").alias("views"))

@@ -14,13 +14,12 @@ from types import TracebackType
 
 from pyspark.sql import SparkSession
 
-from millrace import local
 from millrace.config import Settings
 from millrace.engine import definition, lock, running
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.progress import Progress, Span
 from millrace.engine.running import RunningFlow
-from millrace.engine.session import close, log_file, session
+from millrace.engine.session import close, kill, log_file, session
 from millrace.engine.traffic import TrafficThread
 from millrace.errors import FlowUnknown, nearest
 from millrace.flow import App, Graph, Stream
@@ -76,20 +75,23 @@ class Run:
     def __enter__(self) -> Run:
         try:
             self.start()
-        except BaseException:
-            self.stop(wait_s=0)
+        except BaseException as error:
+            self._leave(type(error))
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: TracebackType | BaseException | None) -> None:
-        self.stop()
+        self._leave(kind)
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        """What needs no Spark, and so is told in a second: refuses a flow that runs elsewhere, makes topics."""
         for stream in self.streams:
             lock.refuse_if_held(self._folder(stream), stream.name)
-        local.address(self.settings, "kafka")
         for topic in self.graph.topics:
             self._log.topics.ensure(topic.name, partitions=topic.partitions)
+
+    def start(self) -> None:
+        self.prepare()
         if self.spark is None:
             self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
             self._own_session = True
@@ -131,21 +133,45 @@ class Run:
             maker.stop(wait_s)
         try:
             self._end_flows(wait_s)
-            return self._hear(self.flows.values()) if wait_s else []
-        finally:
-            for flow in self.flows.values():
-                flow.lock.release()
+            heard = self._hear(self.flows.values())
+        except KeyboardInterrupt:
+            self.kill()
+            raise
+        except BaseException:
+            self._let_go()
+            raise
+        self._let_go()
+        return heard
+
+    def kill(self) -> None:
+        """Ends everything at once. The epoch at hand is lost and done again by the next run."""
+        if self._own_session:
             self.flows.clear()
             self.makers.clear()
-            if self._own_session and self.spark is not None:
-                close(self.spark)
-                self.spark, self._own_session = None, False
+            kill()
+            self.spark, self._own_session = None, False
+        else:
+            self.stop(wait_s=0)
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.kill()
+        else:
+            self.stop()
+
+    def _let_go(self) -> None:
+        for flow in self.flows.values():
+            flow.lock.release()
+        self.flows.clear()
+        self.makers.clear()
+        if self._own_session and self.spark is not None:
+            close(self.spark)
+            self.spark, self._own_session = None, False
 
     def _end_flows(self, wait_s: float) -> None:
         active = [flow for flow in self.flows.values() if flow.active]
-        if wait_s:
-            for flow in active:
-                flow.ask_to_stop()
+        for flow in active:
+            flow.ask_to_stop()
         deadline = time.monotonic() + wait_s
         while (active := [flow for flow in active if flow.active]) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)

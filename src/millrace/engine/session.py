@@ -8,13 +8,16 @@ itself when Python does, because it watches the pipe between them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +86,23 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
     for key, value in options.items():
         conf.set(key, value)
     gateway = _gateway(conf, logs, master) if SparkContext._gateway is None else None
-    try:
-        context = SparkContext(conf=conf, gateway=gateway)
-    except Exception as error:
-        raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
+    with _interrupts_kept():
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+        except Exception as error:
+            raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
     return SparkSession(context)
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """A SparkContext makes Ctrl-C cancel all jobs, the epoch at hand among them: the handler from before stays."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def close(spark: SparkSession) -> None:
@@ -104,6 +119,17 @@ def close(spark: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+
+
+def kill() -> None:
+    """Ends the JVM of this process at once, without a word to it: a call that was interrupted may have left the
+    conversation in disorder. What it was writing is done again by the next run."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None or gateway.proc is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    gateway.proc.kill()
+    gateway.proc.wait()
 
 
 def _gateway(conf: Any, logs: Path, master: str) -> Any:
@@ -227,6 +253,9 @@ def _first_line(error: BaseException) -> str:
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
+# Said every time an epoch takes longer than the trigger's interval; the run's own progress says how long they take.
+logger.trigger.name = org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor
+logger.trigger.level = error
 appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {file}

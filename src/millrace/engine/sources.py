@@ -124,24 +124,22 @@ class Source:
 
     def _reason(self) -> Column:
         """Says what does not fit. Only ever computed for records that do not, so it may take its time."""
-        text = F.col("value").cast("string")
-        loose = F.try_parse_json(text)
+        text, parsed = F.col("value").cast("string"), F.col(_PARSED)
         faults = [
             F.when(self._wrong_type(field), F.lit(f"{field.name!r} is not a {field.dataType.simpleString()}"))
             for field in self.schema.fields
         ]
+        # Each column is fine by itself, and yet the whole was not read to its end.
+        faults.append(F.when(parsed[_END].isNull(), F.lit("something follows the JSON object")))
         faults += [
-            F.when(F.col(_PARSED)[_ROW][field.name].isNull(), F.lit(f"{field.name!r} is missing"))
-            for field in self._needed()
+            F.when(parsed[_ROW][field.name].isNull(), F.lit(f"{field.name!r} is missing")) for field in self._needed()
         ]
-        if self.topic.time:
-            faults.append(F.lit(f"event time {self.topic.time!r} is not between the years 1 and 9999"))
         return (
             F.when(F.col("value").isNull(), "no value")
             .when(~F.is_valid_utf8(text), "not UTF-8")
             .when(~text.rlike(r"^\s*\{"), "not a JSON object")
-            .when(F.col(_PARSED)[_END].isNull() & loose.isNull(), "not JSON")
-            .otherwise(F.coalesce(*faults, F.lit("more than one JSON value")))
+            .when(parsed[_END].isNull() & F.try_parse_json(text).isNull(), "not JSON")
+            .otherwise(F.coalesce(*faults, F.lit(f"its time {self.topic.time!r} is not between the years 1 and 9999")))
         )
 
     def _wrong_type(self, field: StructField) -> Column:

@@ -113,7 +113,7 @@ def stop(project: Path, name: str, pid: int | None, polite: signal.Signals, limi
     if first is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             first.send_signal(polite)
-            _wait(lambda: not carries(first, project, name), limit_s)
+            _wait(lambda: _gone(first), limit_s)
     return kill(project, name) or first is not None
 
 
@@ -123,9 +123,17 @@ def kill(project: Path, name: str | None = None) -> bool:
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    _wait(lambda: not any(carries(process, project) for process in left), KILL_LIMIT_S)
+    _wait(lambda: all(map(_gone, left)), KILL_LIMIT_S)
     reap()
     return bool(left)
+
+
+def _gone(process: psutil.Process) -> bool:
+    """Whether it has let go of its files and ports, which it has not while further threads of a zombie still end."""
+    try:
+        return not process.is_running() or (process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _wait(condition: Callable[[], bool], limit_s: float) -> None:

@@ -131,7 +131,8 @@ class Writer:
             self.failed, self._first = 0, None
             if isinstance(first, MillraceError) and failed == 1:
                 raise first
-            raise RecordsUndelivered(topic=self.topic, failed=failed, written=written, reason=first)
+            told = first.what if isinstance(first, MillraceError) else first
+            raise RecordsUndelivered(topic=self.topic, failed=failed, written=written, reason=told)
 
     def __enter__(self) -> Writer:
         return self

@@ -45,7 +45,7 @@ def _command(site: Site) -> Command:
         "apicurio.storage.snapshot.location": temporary,
         "java.io.tmpdir": temporary,
     }
-    # Of the second compiler, start-up pays more than half its time, and so few requests as a registry gets never see it.
+    # The second compiler would take half of the start-up, and a registry gets too few requests ever to win it back.
     options = ("-XX:TieredStopAtLevel=1", *(f"-D{name}={value}" for name, value in values.items()))
     return jvm.program(site, ["-jar", str(_runner())], HEAP_MB, options)
 

@@ -1,0 +1,122 @@
+"""`millrace run` and `millrace graph`: the commands over an app."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from millrace.cli.output import Commands, command, say
+from millrace.config import Settings
+
+if TYPE_CHECKING:
+    from millrace.cli.live import Display
+    from millrace.engine import Run
+    from millrace.engine.signals import Signals
+
+LOOK_S = 0.25
+
+
+def add(commands: Commands) -> None:
+    run = command(commands, "run", run_app, "run an app: start the servers it needs, then its flows until Ctrl-C")
+    run.epilog = (
+        "Ctrl-C (exit code 130) and SIGTERM (exit code 0) let the running batch end, so that the checkpoint is whole; "
+        "a second one stops at once."
+    )
+    _app(run)
+    run.add_argument("--master", help="where Spark runs: local[4], spark://…, yarn, k8s://… (default: as configured)")
+    run.add_argument("--no-traffic", action="store_true", help="leave out the made-up events of @app.traffic")
+    run.add_argument(
+        "--show",
+        action="append",
+        metavar="TOPIC",
+        default=[],
+        help="print the records of this topic as they come; may be repeated",
+    )
+    run.add_argument("--once", action="store_true", help="end when everything that is there now has been read")
+    run.add_argument("--for", dest="duration", metavar="TIME", help="end after this time, for example 30s")
+    run.add_argument(
+        "--only", action="append", metavar="FLOW", default=[], help="run this flow and no other; may be repeated"
+    )
+    run.add_argument(
+        "--fresh",
+        action="append",
+        metavar="FLOW",
+        default=[],
+        help="set this flow's checkpoint aside and start from the oldest records; may be repeated",
+    )
+    graph = command(commands, "graph", print_graph, "draw an app's graph, without starting anything")
+    _app(graph)
+    graph.add_argument("--mermaid", action="store_true", help="as a Mermaid flowchart, for a page")
+
+
+def _app(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("app", nargs="?", metavar="MODULE:APP", help="default: [run] app of millrace.toml")
+
+
+def print_graph(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.flow import load_app
+
+    graph = load_app(args.app, settings).graph()
+    print(graph.mermaid() if args.mermaid else graph.text())
+
+
+def run_app(args: argparse.Namespace, settings: Settings) -> int:
+    from millrace import durations, local
+    from millrace.cli.live import Display
+    from millrace.engine.signals import Signals
+    from millrace.flow import load_app
+
+    app = load_app(args.app, settings)
+    limit_s = durations.milliseconds(args.duration) / 1000 if args.duration else None
+    _log_to_file(settings)
+    signals = Signals(lambda: say("stopping after the running batch; Ctrl-C again stops at once"))
+    with signals, local.held(settings, ("kafka",), say=say):
+        from millrace.engine import Run
+
+        run = Run(
+            app,
+            settings,
+            master=args.master,
+            only=args.only,
+            fresh=args.fresh,
+            once=args.once,
+            traffic=not args.no_traffic,
+        )
+        run.prepare()
+        with Display(run.graph, settings, args.show or settings.run.show) as display:
+            try:
+                _run(run, display, signals, limit_s)
+            except KeyboardInterrupt:
+                if signals.asked.is_set():
+                    say("stopped at once; the next run does the interrupted batch again")
+                return signals.exit_code
+            display.finish()
+    return signals.exit_code
+
+
+def _run(run: Run, display: Display, signals: Signals, limit_s: float | None) -> None:
+    say(f"starting Spark for {len(run.streams)} flow{'s' if len(run.streams) > 1 else ''} of {run.graph.app}")
+    with run:
+        for flow, aside in run.aside.items():
+            say(f"{flow} starts afresh; its old checkpoint is {aside}")
+        signals.be_graceful()
+        started = time.monotonic()
+        while not signals.asked.wait(LOOK_S) and not run.done:
+            display.update(run.poll())
+            if limit_s is not None and time.monotonic() - started > limit_s:
+                break
+        display.update(run.stop())
+
+
+def _log_to_file(settings: Settings) -> None:
+    """What libraries log or warn of goes to a file: the terminal is for the app."""
+    folder = settings.state_folder / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=folder / "millrace.log",
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.captureWarnings(True)

@@ -1,0 +1,187 @@
+"""What `millrace run` shows: records as they come on standard output, how the flows are doing on standard error."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from millrace.cli.output import say
+from millrace.config import Settings
+from millrace.errors import FlowUnknown, MillraceError, nearest
+from millrace.flow import Graph
+from millrace.log import Log, Record
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from millrace.engine import Progress
+
+STATUS_S = 2.0
+CATCH_UP_S = 5.0
+MOST_WAITING = 10_000
+
+
+@dataclass
+class Totals:
+    """A flow since the run began."""
+
+    epochs: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    dead: int = 0
+    late: int = 0
+    last: Progress | None = None
+
+    def add(self, progress: Progress) -> None:
+        self.epochs += 1
+        self.rows_in += progress.rows_in
+        self.rows_out += progress.rows_out or 0
+        self.dead += progress.dead
+        self.late += progress.late
+        self.last = progress
+
+    def cells(self) -> tuple[str, ...]:
+        last = self.last
+        return (
+            f"{self.rows_in:,} in",
+            f"{self.rows_out:,} out",
+            f"{self.dead:,} dead",
+            f"{self.late:,} late",
+            f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
+            f"{last.batch_ms:,} ms" if last else "",
+            f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
+        )
+
+
+class Follower(threading.Thread):
+    """Reads a topic from now on and hands its records over."""
+
+    def __init__(self, log: Log, topic: str, records: queue.Queue[Record]) -> None:
+        super().__init__(name=f"show {topic}", daemon=True)
+        self.topic = topic
+        self.failure: MillraceError | None = None
+        self.ended = threading.Event()
+        self._records = records
+        self._log = log
+        self._reader = log.reader(topic, "latest", follow=True, stop=self.ended)
+        self._reached = {number: last for number, (_, last) in log.topics.offsets(topic).items()}
+
+    def run(self) -> None:
+        try:
+            for record in self._reader.records():
+                self._reached[record.partition] = record.offset + 1
+                self._records.put(record)
+        except MillraceError as error:
+            self.failure = error
+
+    def behind(self) -> bool:
+        ends = self._log.topics.offsets(self.topic)
+        return self.is_alive() and any(self._reached.get(number, 0) < last for number, (_, last) in ends.items())
+
+
+class Display:
+    """Shows a run. On a terminal the flows' lines stay at the bottom; otherwise they are printed now and then."""
+
+    def __init__(self, graph: Graph, settings: Settings, show: Iterable[str]) -> None:
+        names = [topic.name for topic in graph.topics]
+        for topic in show:
+            if topic not in names:
+                raise FlowUnknown(
+                    app=graph.app, kind="topic", name=topic, hint=nearest(topic, names), known=", ".join(names)
+                )
+        log = Log(settings)
+        self._records: queue.Queue[Record] = queue.Queue(MOST_WAITING)
+        self._followers = [Follower(log, topic, self._records) for topic in show]
+        self._totals: dict[str, Totals] = {stream.name: Totals() for stream in graph.streams}
+        self._said_at = 0.0
+        self._said: tuple[str, ...] = ()
+        self._dead_told = False
+        self._live = _live() if sys.stdout.isatty() and sys.stderr.isatty() else None
+
+    def __enter__(self) -> Display:
+        for follower in self._followers:
+            follower.start()
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for follower in self._followers:
+            follower.ended.set()
+        if self._live:
+            self._live.stop()
+
+    def update(self, heard: Iterable[Progress]) -> None:
+        for progress in heard:
+            self._totals[progress.flow].add(progress)
+        self._print_records()
+        for follower in self._followers:
+            if follower.failure:
+                raise follower.failure
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        elif time.monotonic() - self._said_at >= STATUS_S:
+            self._said_at = time.monotonic()
+            self._say_lines()
+
+    def finish(self) -> None:
+        """Shows what is still on its way, then the sums."""
+        deadline = time.monotonic() + CATCH_UP_S
+        while any(follower.behind() for follower in self._followers) and time.monotonic() < deadline:
+            self._print_records(wait_s=0.1)
+        self._print_records()
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        else:
+            self._say_lines()
+        if any(totals.dead for totals in self._totals.values()):
+            say("some records did not fit their topic's schema; `millrace deadletter list` shows them")
+
+    def _say_lines(self) -> None:
+        lines = tuple(
+            f"{flow}: {', '.join(cell for cell in totals.cells() if cell)}" for flow, totals in self._totals.items()
+        )
+        if lines != self._said:
+            for line in lines:
+                say(line)
+        self._said = lines
+
+    def _print_records(self, wait_s: float = 0) -> None:
+        try:
+            while True:
+                record = self._records.get(timeout=wait_s) if wait_s else self._records.get_nowait()
+                line = f"{record.topic}  {_text(record)}"
+                if self._live:
+                    self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                else:
+                    print(line, flush=True)
+        except queue.Empty:
+            pass
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        for flow, totals in self._totals.items():
+            table.add_row(flow, *totals.cells())
+        return table
+
+
+def _live() -> Live:
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(), auto_refresh=False, redirect_stderr=True, redirect_stdout=True)
+
+
+def _text(record: Record) -> str:
+    text = "null" if record.value is None else record.value.decode(errors="replace")
+    # Times are written with all their digits; a person is spared those that say nothing.
+    return text.replace(".000000Z", "Z")

@@ -1,0 +1,49 @@
+"""The shared session, and projects of a test's own on the shared Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from millrace.config import Settings
+from millrace.log import Log
+from millrace.testing import spark
+
+__all__ = ["spark"]
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A prefix of its own for topics, and a folder of its own for checkpoints."""
+
+    settings: Settings
+    log: Log
+
+    def write(self, topic: str, values: list[bytes], partition: int | None = None) -> None:
+        with self.log.writer(topic) as writer:
+            for value in values:
+                writer.write(value, partition=partition)
+
+
+@pytest.fixture
+def project(settings: Settings, bootstrap: str, tmp_path: Path) -> Project:
+    own = replace(
+        settings,
+        folder=tmp_path,
+        prefix=f"engine{next(_numbers)}",
+        kafka=replace(settings.kafka, bootstrap=bootstrap),
+    )
+    return Project(own, Log(own))
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., None]:
+    from tests.command import until
+
+    return until
