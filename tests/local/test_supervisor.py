@@ -221,4 +221,4 @@ def test_as_an_ordinary_user_too(request: pytest.FixtureRequest) -> None:
     assert psutil.Process(postgres["pid"]).uids().real == (1000 if os.geteuid() == 0 else os.geteuid())
     assert kept_after_put(postgres["address"]) == [1]
     assert millrace("down", cwd=home, env=env, prefix=prefix).returncode == 0
-    assert not psutil.pid_exists(postgres["pid"])
+    assert gone(home)

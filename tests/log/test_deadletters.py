@@ -28,7 +28,7 @@ def content(record: Record) -> Content:
 @pytest.fixture
 def topic(log: Log, make_topic: Callable[..., str]) -> str:
     """Forty records of arbitrary bytes in three partitions."""
-    name = make_topic(partitions=3)
+    name = make_topic(partitions=3, retention="forever")  # their timestamps are old
     chance = random.Random(5)
     with log.writer(name) as writer:
         for number in range(40):

@@ -44,7 +44,7 @@ def timed(log: Log, make_topic: Callable[..., str]) -> tuple[str, list[Record]]:
 
 
 def test_what_was_written_is_what_is_read(log: Log, make_topic: Callable[..., str]) -> None:
-    name = make_topic(partitions=4)
+    name = make_topic(partitions=4, retention="forever")
     chance = random.Random(1)
     sizes = [10] * 400 + [5_000] * 40 + [900_000] * 4
     written: dict[int, list[tuple[object, ...]]] = defaultdict(list)

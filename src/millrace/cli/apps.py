@@ -64,28 +64,29 @@ def print_graph(args: argparse.Namespace, settings: Settings) -> None:
 
 def run_app(args: argparse.Namespace, settings: Settings) -> int:
     from millrace import durations, local
-    from millrace.cli.live import Display
+    from millrace.cli.live import Display, shown_topics
     from millrace.engine.signals import Signals
     from millrace.flow import load_app
 
     app = load_app(args.app, settings)
     limit_s = durations.milliseconds(args.duration) / 1000 if args.duration else None
+    show = shown_topics(app.graph(), args.show or settings.run.show)
     _log_to_file(settings)
+    from millrace.engine import Run
+
+    run = Run(
+        app,
+        settings,
+        master=args.master,
+        only=args.only,
+        fresh=args.fresh,
+        once=args.once,
+        traffic=not args.no_traffic,
+    )
     signals = Signals(lambda: say("stopping after the running batch; Ctrl-C again stops at once"))
     with signals, local.held(settings, ("kafka",), say=say):
-        from millrace.engine import Run
-
-        run = Run(
-            app,
-            settings,
-            master=args.master,
-            only=args.only,
-            fresh=args.fresh,
-            once=args.once,
-            traffic=not args.no_traffic,
-        )
         run.prepare()
-        with Display(run.graph, settings, args.show or settings.run.show) as display:
+        with Display(run.graph, settings, show) as display:
             try:
                 _run(run, display, signals, limit_s)
             except KeyboardInterrupt:

@@ -86,16 +86,20 @@ class Follower(threading.Thread):
         return self.is_alive() and any(self._reached.get(number, 0) < last for number, (_, last) in ends.items())
 
 
+def shown_topics(graph: Graph, show: Iterable[str]) -> tuple[str, ...]:
+    """The topics to show, known to be topics of the app."""
+    names = [topic.name for topic in graph.topics]
+    for topic in show:
+        if topic not in names:
+            hint = nearest(topic, names)
+            raise FlowUnknown(app=graph.app, kind="topic", name=topic, hint=hint, known=", ".join(names))
+    return tuple(dict.fromkeys(show))
+
+
 class Display:
     """Shows a run. On a terminal the flows' lines stay at the bottom; otherwise they are printed now and then."""
 
     def __init__(self, graph: Graph, settings: Settings, show: Iterable[str]) -> None:
-        names = [topic.name for topic in graph.topics]
-        for topic in show:
-            if topic not in names:
-                raise FlowUnknown(
-                    app=graph.app, kind="topic", name=topic, hint=nearest(topic, names), known=", ".join(names)
-                )
         log = Log(settings)
         self._records: queue.Queue[Record] = queue.Queue(MOST_WAITING)
         self._followers = [Follower(log, topic, self._records) for topic in show]

@@ -61,6 +61,8 @@ def add(commands: Commands) -> None:
     added = command(commands, "init", init, "make a new project: an application, its settings and a test")
     added.add_argument("name", help="the folder and the module to make")
 
+    command(commands, "demo", demo, "start Kafka, make page views, count them on Spark and print the counts")
+
     added = command(commands, "completion", completion, "print a completion script for your shell")
     added.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     added.epilog = 'For bash: eval "$(millrace completion bash)"'
@@ -86,6 +88,12 @@ def init(args: argparse.Namespace, _: Settings) -> None:
         (folder / file).write_text(text, encoding="utf-8")
     print(f"made {folder}/ with {', '.join(files)}")
     print(f"next: cd {folder} && millrace run")
+
+
+def demo(_: argparse.Namespace, __: Settings) -> int:
+    from millrace.cli import main
+
+    return main(["run", "millrace.demo.pageviews:app", "--show", "views"])
 
 
 def completion(args: argparse.Namespace, _: Settings) -> None:

@@ -10,6 +10,7 @@ like the flow itself; several flows that read a topic write its dead letters onc
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from millrace.engine.progress import Span
 from millrace.engine.sources import Source, kafka_options
 from millrace.log import Log, deadletters
 
-_EARLIEST = -2  # Kafka's word for the oldest offset there is
+_EARLIEST = -1
+
+_logger = logging.getLogger("millrace.engine")
 _LARGEST_BYTES = 1_000_000_000
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -54,8 +57,8 @@ class DeadLetters:
         return span.dead > 0 or any(self._done.get(number, 0) < offset for number, offset in begin.items())
 
     def _write(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> int:
-        # A partition whose offsets are all done stays out by an empty range.
-        ranges = {number: min(begin, end[number]) for number, begin in start.items()}
+        held = self._log.topics.offsets(self.source.topic.name)
+        ranges = {number: self._available(number, begin, end[number], held) for number, begin in start.items()}
         # Kept while it is counted and written. (An Observation never fires for a batch written to Kafka.)
         letters = self._letters(self.source.misfits(spark, ranges, end)).persist()
         try:
@@ -69,6 +72,14 @@ class DeadLetters:
         finally:
             letters.unpersist()
         return count
+
+    def _available(self, number: str, begin: int, end: int, held: Mapping[int, tuple[int, int]]) -> int:
+        """Where to begin reading; a partition whose offsets are all done stays out by an empty range."""
+        first, _ = held.get(int(number), (0, 0))
+        if 0 <= begin < first:
+            told = "records %d to %d of partition %s of %s are gone; dead letters among them, if any, were not kept"
+            _logger.warning(told, begin, first, number, self.source.outside)
+        return min(max(begin, first), end)
 
     def _letters(self, misfits: DataFrame) -> DataFrame:
         """As `millrace.log.deadletters` describes a letter: original bytes and headers, then where and why."""

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millrace.config import Settings
-from millrace.engine import definition, lock, running
+from millrace.engine import definition, failures, lock, running
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.progress import Progress, Span
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, kill, log_file, session
 from millrace.engine.traffic import TrafficThread
-from millrace.errors import FlowUnknown, nearest
+from millrace.errors import FlowUnknown, RecordsGone, nearest
 from millrace.flow import App, Graph, Stream
 from millrace.log import Log
 
@@ -191,6 +193,8 @@ class Run:
 
     def _start_flow(self, stream: Stream) -> None:
         assert self.spark is not None
+        if stream.name not in self.fresh:
+            self._refuse_gap(stream)
         flow, aside = running.start(
             self.spark,
             stream,
@@ -209,6 +213,19 @@ class Run:
                 self._letters[source.topic.name] = DeadLetters(source, folder, self._log)
         self._keep(flow, flow.committed())
 
+    def _refuse_gap(self, stream: Stream) -> None:
+        """A flow whose next records are gone is told so before it starts; Spark would take two minutes to find out."""
+        topics = {self.settings.named(topic.name): topic for topic in stream.reads}
+        for span in running.committed(self._folder(stream) / definition.CHECKPOINT):
+            if span.outside not in topics:
+                continue  # other inputs than before, which is told elsewhere
+            held = self._log.topics.offsets(topics[span.outside].name)
+            for number, offset in span.end.items():
+                first, last = held.get(int(number), (0, 0))
+                if not first <= offset <= last:
+                    reason = f"partition {number} of {span.outside} holds {first} to {last}, the next was {offset}"
+                    raise RecordsGone(flow=stream.name, reason=reason, where=stream.where)
+
     def _hear(self, flows: Iterable[RunningFlow]) -> list[Progress]:
         heard = []
         for flow in flows:
@@ -222,7 +239,10 @@ class Run:
         names = {source.outside: source.topic.name for source in flow.sources}
         for span in spans:
             if span.outside in names:
-                self._letters[names[span.outside]].keep(self.spark, span)
+                try:
+                    self._letters[names[span.outside]].keep(self.spark, span)
+                except (Py4JError, PySparkException) as error:
+                    raise failures.run_failed(flow.stream, error, self._log_file) from error
 
     def _folder(self, stream: Stream) -> Path:
         return definition.folder_of(self.settings, self.graph.app, stream.name)

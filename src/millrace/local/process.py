@@ -107,13 +107,19 @@ def listens(process: psutil.Process, port: int) -> bool:
     return False
 
 
-def stop(project: Path, name: str, pid: int | None, polite: signal.Signals, limit_s: float) -> bool:
-    """Asks a server's first process to end, and after the limit ends all with its mark. True if any was there."""
+def ask(project: Path, name: str, pid: int | None, polite: signal.Signals) -> psutil.Process | None:
+    """Asks a server's first process to end, and returns it; None when there is none."""
     first = main_process(project, name, pid)
     if first is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             first.send_signal(polite)
-            _wait(lambda: _gone(first), limit_s)
+    return first
+
+
+def finish(project: Path, name: str, first: psutil.Process | None, limit_s: float) -> bool:
+    """Waits for one that was asked; after the limit ends all with the server's mark. True if there was any."""
+    if first is not None:
+        _wait(lambda: _gone(first), limit_s)
     return kill(project, name) or first is not None
 
 

@@ -68,10 +68,12 @@ def address(settings: Settings, name: str) -> str:
     """Where to reach a server: the user's own if one is configured, otherwise the running local one."""
     if own := _own(settings, name):
         return own
-    site, found = _look(settings, _server(settings, "apicurio" if name == "registry" else name))
-    if found is None:
-        raise ServerDown(server=site.server.name)
-    return site.server.address(site)
+    server = _server(settings, "apicurio" if name == "registry" else name)
+    for member in _cluster(settings, server):
+        site, found = _look(settings, member)
+        if found is not None:
+            return site.server.address(site)
+    raise ServerDown(server=server.name)
 
 
 def up(
@@ -108,22 +110,32 @@ def down(settings: Settings, names: Sequence[str] = (), *, held_by: int | None =
 
     With `held_by`, only those which that process held in its foreground and no other still does.
     """
-    ended = []
+    ended: list[str] = []
     with _locked(settings):
-        known = catalogue(settings)
-        wanted = _in_order(settings, names, None, with_needs=False) if names else list(known.values())
-        for server in reversed(wanted):
-            site = Site(settings, server)
-            memory = Memory.read(site.folder)
-            if held_by is not None and not _last_holder(site, memory, held_by):
-                continue
-            _refuse_foreign(site, memory)
-            if process.stop(settings.state_folder, server.name, memory.pid, server.stop_signal, server.stop_limit_s):
-                ended.append(server.name)
-            if site.folder.exists():
-                replace(memory, pid=None, holders=(), started=None).write(site.folder)
+        wanted = _in_order(settings, names, None, with_needs=False) if names else [*catalogue(settings).values()]
+        ended += _end(settings, [server for server in wanted if server.needs], held_by)
+        ended += _end(settings, [server for server in wanted if not server.needs], held_by)
         if not names and held_by is None:
             process.kill(settings.state_folder)
+    return ended
+
+
+def _end(settings: Settings, servers: Sequence[Server], held_by: int | None) -> list[str]:
+    """Asks all of them at once, then waits: the last of three brokers alone would wait long for the others."""
+    asked = []
+    for server in servers:
+        site = Site(settings, server)
+        memory = Memory.read(site.folder)
+        if held_by is None or _last_holder(site, memory, held_by):
+            _refuse_foreign(site, memory)
+            first = process.ask(settings.state_folder, server.name, memory.pid, server.stop_signal)
+            asked.append((site, memory, first))
+    ended = []
+    for site, memory, first in asked:
+        if process.finish(settings.state_folder, site.server.name, first, site.server.stop_limit_s):
+            ended.append(site.server.name)
+        if site.folder.exists():
+            replace(memory, pid=None, holders=(), started=None).write(site.folder)
     return ended
 
 
@@ -199,6 +211,12 @@ def _server(settings: Settings, name: str) -> Server:
     if name not in known:
         raise ServerUnknown(name=name, hint=nearest(name, known), known=", ".join(known))
     return known[name]
+
+
+def _cluster(settings: Settings, server: Server) -> list[Server]:
+    """A server and those that work with it as one: with three brokers, any of them stands for Kafka."""
+    others = catalogue(settings).values()
+    return [server, *(other for other in others if other.name.startswith(f"{server.name}-"))]
 
 
 def _look(settings: Settings, server: Server) -> tuple[Site, psutil.Process | None]:

@@ -65,6 +65,10 @@ class Log:
         return self._connection.address
 
     @cached_property
+    def _registry(self) -> Registry:
+        return Registry(self.settings)
+
+    @cached_property
     def topics(self) -> Topics:
         return Topics(self._connection)
 
@@ -78,7 +82,7 @@ class Log:
 
     def format(self, topic: str, name: str, schema: Path | str | None = None) -> Format:
         """How values of a topic are encoded and decoded: "json", "avro" or "protobuf". Writing needs a schema."""
-        return format_of(Registry(self.settings), topic, self.topics.outside(topic), name, schema)
+        return format_of(self._registry, topic, self.topics.outside(topic), name, schema)
 
     def join(
         self,

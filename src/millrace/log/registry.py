@@ -5,6 +5,7 @@ A framed value is a zero byte, the schema's id in four bytes, and the content.
 
 from __future__ import annotations
 
+import weakref
 from functools import cached_property
 from typing import Any
 
@@ -63,7 +64,9 @@ class Registry:
 
     @cached_property
     def _client(self) -> Any:
-        return self._library.SchemaRegistryClient({"url": self.address, "max.retries": 1, "timeout": 30})
+        client = self._library.SchemaRegistryClient({"url": self.address, "max.retries": 1, "timeout": 30})
+        weakref.finalize(self, client.__exit__, None, None, None)  # closes its connections
+        return client
 
     @property
     def _transport_errors(self) -> tuple[type[Exception], ...]:

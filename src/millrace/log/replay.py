@@ -34,14 +34,7 @@ class Replay:
         self._outside, self._dead = topics.outside(topic), topics.outside(dead)
         self._partitions = len(topics.known(topic).partitions)
         self._limit_bytes = int(topics.config(topic).get(LIMIT) or DEFAULT_LIMIT_BYTES)
-        self._producer: Any = connection.producer(
-            {
-                "transactional.id": f"{self._dead}.replay",
-                "transaction.timeout.ms": TRANSACTION_S * 1_000,
-                "message.max.bytes": max(self._limit_bytes, 1_000),
-                "partitioner": "murmur2_random",
-            }
-        )
+        self._producer = self._new_producer()
 
     def write(self, record: Record, letter: tuple[int, int]) -> None:
         """Writes the record as it was, and the note that the letter with that partition and offset is done with."""
@@ -77,6 +70,20 @@ class Replay:
                 # Left open it would hold back every reader of the topic until it times out.
                 with contextlib.suppress(KafkaException):
                     self._producer.abort_transaction(TRANSACTION_S)
+        if self.written:
+            # A commit is promised before it is carried out in every partition, and until then readers do not see it.
+            # The next producer of the id is let in only after that.
+            self._do(self._new_producer().init_transactions, TRANSACTION_S)
+
+    def _new_producer(self) -> Any:
+        return self._connection.producer(
+            {
+                "transactional.id": f"{self._dead}.replay",
+                "transaction.timeout.ms": TRANSACTION_S * 1_000,
+                "message.max.bytes": max(self._limit_bytes, 1_000),
+                "partitioner": "murmur2_random",
+            }
+        )
 
     def _commit(self) -> None:
         # It flushes first; a record that was refused makes it fail, and then all of the transaction is void.

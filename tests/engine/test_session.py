@@ -1,0 +1,73 @@
+"""The session: how it is set up, and that workers run the Python that the user runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from millrace import config
+from millrace.engine.session import is_local, partitions, session
+from millrace.errors import SessionElsewhere
+
+
+@pytest.mark.spark
+def test_workers_run_the_users_python(spark: SparkSession) -> None:
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
+    assert found == [sys.executable]
+
+
+@pytest.mark.spark
+def test_what_flows_rely_on_is_set(spark: SparkSession) -> None:
+    state = "spark.sql.streaming.stateStore"
+    wanted = {
+        "spark.sql.session.timeZone": "UTC",
+        f"{state}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{state}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{state}.checkpointFormatVersion": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    assert {name: spark.conf.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.spark
+def test_a_running_context_is_used_and_its_settings_left_alone(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        again = session(config.load())
+        assert again.sparkContext is spark.sparkContext
+        assert again.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with pytest.raises(SessionElsewhere, match=r"local\[2\]"):
+        session(config.load(), "local[3]")
+    assert SparkContext._active_spark_context is spark.sparkContext
+
+
+@pytest.mark.spark
+def test_options_of_the_user_for_flows_come_last(spark: SparkSession) -> None:
+    settings = config.load()
+    chosen = {"spark.sql.streaming.minBatchesToRetain": "7"}
+    own = session(replace(settings, spark=replace(settings.spark, options=chosen)))
+    assert own.conf.get("spark.sql.streaming.minBatchesToRetain") == "7"
+
+
+@pytest.mark.parametrize(
+    ("master", "options", "expected"),
+    [
+        ("local", {}, 2),
+        ("local[1]", {}, 2),
+        ("local[6]", {}, 6),
+        ("local[4, 2]", {}, 4),
+        ("spark://host:7077", {}, 16),
+        ("yarn", {"spark.executor.instances": "3", "spark.executor.cores": "4"}, 12),
+    ],
+)
+def test_shuffle_partitions_follow_the_cores(master: str, options: dict[str, str], expected: int) -> None:
+    assert partitions(master, options) == expected
+    assert is_local(master) == master.startswith("local")
