@@ -92,7 +92,10 @@ def measure(settings: Settings, folder: Path, records: int, rounds: int, figures
                 if number:
                     seconds[which].append(taken)
         ours, theirs = map(statistics.median, seconds)
-        figures["seconds"][name] = {"millrace": [round(s, 2) for s in seconds[0]], "kafka": [round(s, 2) for s in seconds[1]]}  # type: ignore[index]
+        figures["seconds"][name] = {
+            "millrace": [round(s, 2) for s in seconds[0]],
+            "kafka": [round(s, 2) for s in seconds[1]],
+        }  # type: ignore[index]
         figures["ratios"][name] = round(theirs / ours, 2)  # type: ignore[index]
 
 

@@ -719,3 +719,9 @@ class FolderTaken(UserError):
     code = "MR-FOLDER-TAKEN"
     text = "the folder {folder} exists and is not empty"
     fix = "choose another name, or empty it first"
+
+
+class UsageWrong(UserError):
+    code = "MR-USAGE-WRONG"
+    text = "{reason}"
+    fix = "see `{command} --help`"

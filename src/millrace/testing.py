@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 
+# Tests run code once or twice; the JVM's second compiler would spend more on it than it gains.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -26,7 +29,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millrace import config
     from millrace.engine.session import close, session
 
-    settings = replace(config.load(), folder=tmp_path_factory.mktemp("millrace"))
-    started = session(settings, MASTER, "tests")
+    settings = config.load()
+    options = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, **settings.spark.options}
+    own = replace(settings.spark, checkpoints=None, options=options)
+    started = session(replace(settings, folder=tmp_path_factory.mktemp("millrace"), spark=own), MASTER, "tests")
     yield started
     close(started)

@@ -6,48 +6,41 @@ import argparse
 import os
 import sys
 import traceback
+from typing import NoReturn
 
 from millrace import config
 from millrace.cli.output import fail
-from millrace.errors import MillraceError, Unexpected
+from millrace.errors import MillraceError, Unexpected, UsageWrong
 
 INTERRUPTED = 130  # what shells expect of a command ended by Ctrl-C
 
 
-def parser() -> argparse.ArgumentParser:
-    import importlib, importlib.util
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command in one sentence, with the exit code of the user's errors."""
 
-    present = [
-        importlib.import_module(f"millrace.cli.{n}")
-        for n in ("project", "apps", "servers", "topics", "groups", "deadletters")
-        if importlib.util.find_spec(f"millrace.cli.{n}")
-    ]
-    root = argparse.ArgumentParser(
+    def error(self, message: str) -> NoReturn:
+        raise UsageWrong(reason=message, command=self.prog)
+
+
+def parser() -> argparse.ArgumentParser:
+    from millrace.cli import apps, deadletters, groups, project, servers, topics
+
+    root = Parser(
         prog="millrace",
         description="Stream processing on Spark, from Python.",
         epilog="Exit codes: 0 fine, 1 something to mend in the command, code or configuration, 2 a server's.",
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    for noun in present:
+    for noun in (project, apps, servers, topics, groups, deadletters):
         noun.add(commands)
     return root
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; every failure ends as one sentence on standard error and an exit code."""
-    root = parser()
-    args = root.parse_args(argv)
     try:
-        if args.version:
-            from millrace.cli.project import print_versions
-
-            print_versions()
-            return 0
-        if not hasattr(args, "run"):
-            root.print_help()
-            return 1
-        return args.run(args, config.load()) or 0
+        return _run(sys.argv[1:] if argv is None else argv)
     except MillraceError as error:
         return fail(error)
     except KeyboardInterrupt:
@@ -58,6 +51,23 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except Exception as error:
         return fail(_unexpected(error))
+
+
+def _run(argv: list[str]) -> int:
+    root = parser()
+    args, rest = root.parse_known_args(argv)
+    if rest and not hasattr(args, "passed_on"):
+        root.parse_args(argv)  # complains of them
+    args.passed_on = rest
+    if args.version:
+        from millrace.cli.project import print_versions
+
+        print_versions()
+        return 0
+    if not hasattr(args, "run"):
+        root.print_help()
+        return 1
+    return int(args.run(args, config.load()) or 0)
 
 
 def _unexpected(error: Exception) -> Unexpected:

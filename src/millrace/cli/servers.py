@@ -40,7 +40,8 @@ def add(commands: Commands) -> None:
     added.add_argument("server")
 
     added = command(commands, "psql", psql, "open a SQL prompt on the local PostgreSQL")
-    added.add_argument("argument", nargs=argparse.REMAINDER, help="passed on to psql, for example -c 'select 1'")
+    added.set_defaults(passed_on=[])
+    added.epilog = "Everything else is passed on to psql, for example -c 'select 1'."
 
     added = command(commands, "reset", reset, "end local servers and delete their data")
     added.add_argument("server", nargs="*", help="which ones; otherwise everything that this project keeps")
@@ -126,10 +127,10 @@ def psql(args: argparse.Namespace, settings: Settings) -> int:
     program = shutil.which("psql")
     if program is not None:
         sys.stdout.flush()
-        os.execv(program, [program, address, *args.argument])  # noqa: S606 - the user asked for this program
+        os.execv(program, [program, address, *args.passed_on])  # noqa: S606 - the user asked for this program
     from millrace.cli.sqlprompt import prompt
 
-    return prompt(address, args.argument)
+    return prompt(address, args.passed_on)
 
 
 def reset(args: argparse.Namespace, settings: Settings) -> None:

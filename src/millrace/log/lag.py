@@ -76,6 +76,7 @@ def first_times_ms(connection: Connection, outside: str, places: Mapping[int, in
             "auto.offset.reset": "earliest",  # retention may move the beginning between asking and reading
             "fetch.message.max.bytes": 16 * 1024,
             "queued.min.messages": 1,
+            "fetch.wait.max.ms": 20,
         }
     )
     times_ms: dict[int, int] = {}

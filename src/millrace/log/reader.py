@@ -71,6 +71,9 @@ class Reader:
         self._consumer = connection.consumer(
             {
                 **_SPEED,
+                # How long the broker holds back the news that nothing follows: the end of a bounded reading may be a
+                # transaction's mark, which is no record, and then this news is all that tells of it.
+                "fetch.wait.max.ms": 500 if follow else 20,
                 "group.id": connection.settings.named("millrace-reader"),  # librdkafka wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,

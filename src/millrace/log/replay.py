@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import OffsetSpec
 
 from millrace.errors import MillraceError, ReplayOvertaken
 from millrace.log.connection import Connection
@@ -16,6 +18,8 @@ from millrace.log.topics import DEFAULT_LIMIT_BYTES, LIMIT, Topics
 TRANSACTION_RECORDS = 1_000
 TRANSACTION_BYTES = 64 * 1024 * 1024
 TRANSACTION_S = 60
+READABLE_S = 10
+_AGAIN_S = 0.02
 _FENCED = (
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -30,11 +34,18 @@ class Replay:
     def __init__(self, connection: Connection, topics: Topics, topic: str, dead: str, note_header: str) -> None:
         self.written = 0
         self._open = self._open_bytes = 0
-        self._connection, self._topic, self._note_header = connection, topic, note_header
+        self._connection, self._topics, self._topic, self._note_header = connection, topics, topic, note_header
         self._outside, self._dead = topics.outside(topic), topics.outside(dead)
         self._partitions = len(topics.known(topic).partitions)
-        self._limit_bytes = int(topics.config(topic).get(LIMIT) or DEFAULT_LIMIT_BYTES)
-        self._producer = self._new_producer()
+        limit_bytes = int(topics.config(topic).get(LIMIT) or DEFAULT_LIMIT_BYTES)
+        self._producer: Any = connection.producer(
+            {
+                "transactional.id": f"{self._dead}.replay",
+                "transaction.timeout.ms": TRANSACTION_S * 1_000,
+                "message.max.bytes": max(limit_bytes, 1_000),
+                "partitioner": "murmur2_random",
+            }
+        )
 
     def write(self, record: Record, letter: tuple[int, int]) -> None:
         """Writes the record as it was, and the note that the letter with that partition and offset is done with."""
@@ -71,19 +82,21 @@ class Replay:
                 with contextlib.suppress(KafkaException):
                     self._producer.abort_transaction(TRANSACTION_S)
         if self.written:
-            # A commit is promised before it is carried out in every partition, and until then readers do not see it.
-            # The next producer of the id is let in only after that.
-            self._do(self._new_producer().init_transactions, TRANSACTION_S)
+            self._wait_until_readable()
 
-    def _new_producer(self) -> Any:
-        return self._connection.producer(
-            {
-                "transactional.id": f"{self._dead}.replay",
-                "transaction.timeout.ms": TRANSACTION_S * 1_000,
-                "message.max.bytes": max(self._limit_bytes, 1_000),
-                "partitioner": "murmur2_random",
-            }
-        )
+    def _wait_until_readable(self) -> None:
+        """A commit is promised before it is carried out in every partition, and until then readers do not see it.
+
+        The wait is bounded: a transaction of somebody else in the topic would hold readers back all the same.
+        """
+        deadline = time.monotonic() + READABLE_S
+        for outside in (self._outside, self._dead):
+            ends = self._topics.ends(outside, OffsetSpec.latest(), committed=False)
+            while time.monotonic() < deadline:
+                readable = self._topics.ends(outside, OffsetSpec.latest())
+                if all(readable[number] >= end for number, end in ends.items()):
+                    break
+                time.sleep(_AGAIN_S)
 
     def _commit(self) -> None:
         # It flushes first; a record that was refused makes it fail, and then all of the transaction is void.

@@ -1,0 +1,49 @@
+"""`millrace url`, `logs`, `psql` and `status` over the servers that the tests share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from millrace.config import Settings
+from tests.command import millrace
+
+pytestmark = pytest.mark.server
+
+
+def test_status_url_and_logs(settings: Settings, postgres: str) -> None:
+    rows = {row["server"]: row for row in json.loads(millrace("status", "--json", cwd=settings.folder).stdout)}
+    assert rows["postgres"]["state"] == rows["kafka"]["state"] == "running"
+    assert rows["postgres"]["address"] == postgres
+    assert millrace("url", "postgres", cwd=settings.folder).stdout.strip() == postgres
+    table = millrace("status", cwd=settings.folder).stdout
+    assert postgres in table
+    logs = millrace("logs", "kafka", "-n", "3", cwd=settings.folder)
+    assert (logs.returncode, logs.stdout.count("\n")) == (0, 3)
+
+
+@pytest.mark.parametrize("path", ["psql", "nothing"], ids=["with psql", "without psql"])
+def test_psql_answers_with_and_without_the_program(
+    settings: Settings, postgres: str, path: str, tmp_path: Path
+) -> None:
+    env = {} if path == "psql" else {"PATH": str(tmp_path)}
+    answer = millrace("psql", "-c", "select 40 + 2 as answer", cwd=settings.folder, env=env)
+    assert answer.returncode == 0, answer.stderr
+    assert "answer" in answer.stdout
+    assert "42" in answer.stdout
+    wrong = millrace("psql", "-c", "select nonsense", cwd=settings.folder, env=env)
+    assert wrong.returncode == 1
+    assert "nonsense" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_the_plain_prompt_reads_statements_from_standard_input(
+    settings: Settings, postgres: str, tmp_path: Path
+) -> None:
+    script = "create temp table t (n int);\ninsert into t\nvalues (1), (2);\nselect sum(n) as total from t;\nselect 1"
+    answer = millrace("psql", cwd=settings.folder, env={"PATH": str(tmp_path)}, stdin=script)
+    assert answer.returncode == 0, answer.stderr
+    for word in ("CREATE TABLE", "INSERT 0 2", "total", "3", "1"):
+        assert word in answer.stdout
