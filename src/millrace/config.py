@@ -238,7 +238,7 @@ class _Reader:
         return MappingProxyType(options)
 
     def _secret(self, key: str, text: str) -> Secret:
-        """A reference, or a URL without a password: one in the file itself is refused, one in the environment is not."""
+        """A reference, or a URL; a password in it is refused in the file, and fine in the environment."""
         if not text.startswith(("env:", "file:")) and self._variable(key) not in self.environ:
             try:
                 password = urlsplit(text).password

@@ -14,9 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from millrace.engine.stopping import in_flight
+from millrace.testing import JAVA_OPTIONS
 from tests.command import millrace, start
 from tests.engine.conftest import Project
-from tests.engine.test_run import checkpoint, counted, epochs, events, is_whole, last_counts, with_junk
+from tests.engine.test_run import checkpoint, counted, events, is_whole, last_counts, with_junk
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -63,6 +65,7 @@ def folder(project: Project) -> Path:
     (folder / "millrace.toml").write_text(
         f'prefix = "{project.settings.prefix}"\n[kafka]\nbootstrap = "{project.settings.kafka.bootstrap}"\n'
         '[run]\napp = "shop:app"\n[spark]\nmaster = "local[2]"\n'
+        f'[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
     )
     project.log.topics.create("views", partitions=2)
     return folder
@@ -112,7 +115,7 @@ def test_killed_stopped_and_interrupted_it_goes_on_and_loses_nothing(
 
         # Killed while an epoch is on its way: its offsets are written, its commit is not.
         write(1)
-        until(lambda: epochs(folders / "offsets")[-1] > epochs(folders / "commits")[-1], "an epoch", LIMIT_S)
+        until(lambda: in_flight(folders), "an epoch", LIMIT_S)
         first.send_signal(signal.SIGKILL)
         first.wait()
 

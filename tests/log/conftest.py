@@ -28,3 +28,8 @@ def make_topic(log: Log) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{next(_numbers)}"

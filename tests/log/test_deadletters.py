@@ -122,11 +122,13 @@ def test_a_replay_that_breaks_off_has_written_all_or_nothing_of_each_letter(
         log.dead.replay(topic)
     # One transaction of four was committed; the two letters after it were not, and no reader is held up by them.
     assert sum(letter.replayed for letter in log.dead.list(topic)) == 4
-    assert len(list(log.read(topic))) == 44
+    for partition in range(3):
+        log.write(topic, b"behind", partition=partition)
+    assert len(list(log.read(topic))) == 47
     monkeypatch.setattr(Replay, "write", write)
     assert log.dead.replay(topic) == 6
     expected = Counter(map(content, records)) + Counter(map(content, records[:10]))
-    assert Counter(map(content, log.read(topic))) == expected
+    assert Counter(content(record) for record in log.read(topic) if record.value != b"behind") == expected
 
 
 def test_of_two_replays_at_a_time_the_later_one_wins(log: Log, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

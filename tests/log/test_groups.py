@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millrace.errors import GroupActive, GroupUnknown, MemberReplaced, PartitionUnknown, SeekNothing, SeekOutside
-from millrace.log import GroupReader, Log
+from millrace.log import GroupReader, Groups, Log
 from millrace.log.lag import Lag
 from tests.command import until
 from tests.log.making import forget_before
@@ -28,55 +28,55 @@ def lags(log: Log, group: str) -> dict[int, Lag]:
     return {lag.partition: lag for lag in log.groups.lag(group)}
 
 
-def test_a_group_goes_on_where_it_was(log: Log, make_topic: Callable[..., str]) -> None:
+def test_a_group_goes_on_where_it_was(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic()
     values = [b"%d" % number for number in range(20)]
     with log.writer(name) as writer:
         writer.write_batch(values)
-    assert read(log, "resumes", name, 5) == values[:5]
-    assert read(log, "resumes", name, 7) == values[5:12]
-    assert read(log, "other", name, 2) == values[:2]
+    assert read(log, group, name, 5) == values[:5]
+    assert read(log, group, name, 7) == values[5:12]
+    assert read(log, f"{group}-other", name, 2) == values[:2]
 
 
-def test_what_was_being_worked_on_in_a_crash_comes_again(log: Log, make_topic: Callable[..., str]) -> None:
+def test_what_was_being_worked_on_in_a_crash_comes_again(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic()
     with log.writer(name) as writer:
         writer.write_batch([b"%d" % number for number in range(10)])
 
     def work() -> None:
-        with log.join("crashes", [name]) as reader:
+        with log.join(group, [name]) as reader:
             for record in reader.records():
                 if record.value == b"4":
                     raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         work()
-    assert lags(log, "crashes")[0].committed == 4
-    assert read(log, "crashes", name, 2) == [b"4", b"5"]
+    assert lags(log, group)[0].committed == 4
+    assert read(log, group, name, 2) == [b"4", b"5"]
 
 
-def test_stop_ends_a_reader_that_waits(log: Log, make_topic: Callable[..., str]) -> None:
+def test_stop_ends_a_reader_that_waits(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic()
     log.write(name, b"x")
     stop = threading.Event()
-    with log.join("stops", [name]) as reader:
+    with log.join(group, [name]) as reader:
         for record in reader.records(stop=stop):
             assert record.value == b"x"
             stop.set()
-    assert lags(log, "stops")[0].records == 0
+    assert lags(log, group)[0].records == 0
 
 
-def test_lag_is_the_count_of_what_is_unread_and_its_age(log: Log, make_topic: Callable[..., str]) -> None:
+def test_lag_is_the_count_of_what_is_unread_and_its_age(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic(partitions=3)
     old = datetime.now(UTC) - timedelta(hours=2)
     with log.writer(name) as writer:
         for partition, count in ((0, 10), (1, 25)):
             for number in range(count):
                 writer.write(b"%d" % number, partition=partition, time=old + timedelta(minutes=number))
-    with log.join("lags", [name]) as reader:
+    with log.join(group, [name]) as reader:
         taken = Counter(record.partition for record in reader.records(limit=13))
         reader.commit()
-        found = lags(log, "lags")
+        found = lags(log, group)
     for partition, count in ((0, 10), (1, 25), (2, 0)):
         lag = found[partition]
         assert (lag.topic, lag.end) == (name, count)
@@ -89,7 +89,9 @@ def test_lag_is_the_count_of_what_is_unread_and_its_age(log: Log, make_topic: Ca
     assert sum(lag.records for lag in found.values()) == 35 - 13
 
 
-def test_offsets_that_no_record_has_are_no_lag(log: Log, bootstrap: str, make_topic: Callable[..., str]) -> None:
+def test_offsets_that_no_record_has_are_no_lag(
+    log: Log, bootstrap: str, make_topic: Callable[..., str], group: str
+) -> None:
     """A transaction's end takes an offset: a group that has read everything would lag behind by one for ever."""
     name = make_topic()
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"lag-{name}"})
@@ -97,34 +99,36 @@ def test_offsets_that_no_record_has_are_no_lag(log: Log, bootstrap: str, make_to
     producer.begin_transaction()
     producer.produce(log.topics.outside(name), b"x")
     producer.commit_transaction(30)
-    assert read(log, "transactions", name, 1) == [b"x"]
-    (lag,) = log.groups.lag("transactions")
+    assert read(log, group, name, 1) == [b"x"]
+    (lag,) = log.groups.lag(group)
     assert lag.end - (lag.committed or 0) == 1
     assert (lag.records, lag.seconds) == (0, 0.0)
 
 
-def test_what_retention_took_before_it_was_read_is_counted(log: Log, make_topic: Callable[..., str]) -> None:
+def test_what_retention_took_before_it_was_read_is_counted(
+    log: Log, make_topic: Callable[..., str], group: str
+) -> None:
     name = make_topic()
     with log.writer(name) as writer:
         writer.write_batch([b"%d" % number for number in range(10)])
-    assert read(log, "expires", name, 2) == [b"0", b"1"]
+    assert read(log, group, name, 2) == [b"0", b"1"]
     forget_before(log, name, 6)
-    (lag,) = log.groups.lag("expires")
+    (lag,) = log.groups.lag(group)
     assert (lag.committed, lag.expired, lag.records) == (2, 4, 4)
 
 
-def test_an_active_group_is_not_moved_and_an_idle_one_is(log: Log, make_topic: Callable[..., str]) -> None:
+def test_an_active_group_is_not_moved_and_an_idle_one_is(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic(partitions=2, retention="forever")
     start = datetime(2026, 1, 1, tzinfo=UTC)
     with log.writer(name) as writer:
         for number in range(10):
             writer.write(b"%d" % number, partition=0, time=start + timedelta(hours=number))
-    with log.join("moves", [name]) as reader:
+    with log.join(group, [name]) as reader:
         assert len(list(reader.records(limit=3))) == 3
-        with pytest.raises(GroupActive, match=r"'moves' is being read by millrace at 127\.0\.0\.1"):
-            log.groups.seek("moves", "earliest")
+        with pytest.raises(GroupActive, match=rf"'{group}' is being read by millrace at 127\.0\.0\.1"):
+            log.groups.seek(group, "earliest")
         reader.commit()
-        assert lags(log, "moves")[0].committed == 3
+        assert lags(log, group)[0].committed == 3
     cases: list[tuple[object, int, int]] = [
         ("earliest", 0, 0),
         ("latest", 10, 0),
@@ -134,28 +138,47 @@ def test_an_active_group_is_not_moved_and_an_idle_one_is(log: Log, make_topic: C
         (start - timedelta(days=9), 0, 0),
     ]
     for to, first, second in cases:
-        moves = log.groups.seek("moves", to)  # type: ignore[arg-type]
+        moves = log.groups.seek(group, to)  # type: ignore[arg-type]
         assert {move.partition: move.after for move in moves} == {0: first, 1: second}, to
-        assert lags(log, "moves")[0].committed == first
-    (move,) = log.groups.seek("moves", 7, partition=0)
+        assert lags(log, group)[0].committed == first
+    (move,) = log.groups.seek(group, 7, partition=0)
     assert (move.topic, move.before, move.after) == (name, 0, 7)
-    assert read(log, "moves", name, 3) == [b"7", b"8", b"9"]
+    assert read(log, group, name, 3) == [b"7", b"8", b"9"]
 
 
-def test_a_move_that_cannot_be_is_refused(log: Log, make_topic: Callable[..., str]) -> None:
+def test_who_joins_between_the_look_and_the_move_is_not_moved(
+    log: Log, make_topic: Callable[..., str], group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_topic()
+    log.write(name, b"x")
+    look, looks = Groups._refuse_active, [0]
+
+    def too_early(groups: Groups, name: str) -> None:
+        looks[0] += 1
+        if looks[0] > 1:
+            look(groups, name)
+
+    monkeypatch.setattr(Groups, "_refuse_active", too_early)
+    with log.join(group, [name]) as reader:
+        assert len(list(reader.records(limit=1))) == 1
+        with pytest.raises(GroupActive):
+            log.groups.seek(group, "earliest")
+
+
+def test_a_move_that_cannot_be_is_refused(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic()
     log.write(name, b"x")
     with pytest.raises(SeekNothing):
-        log.groups.seek("never-read", "earliest")
+        log.groups.seek(group, "earliest")
     with pytest.raises(SeekOutside, match="holds 0 to 1"):
-        log.groups.seek("never-read", 5, topic=name)
+        log.groups.seek(group, 5, topic=name)
     with pytest.raises(PartitionUnknown):
-        log.groups.seek("never-read", 0, topic=name, partition=3)
+        log.groups.seek(group, 0, topic=name, partition=3)
     with pytest.raises(GroupUnknown):
-        log.groups.describe("never-read")
-    log.groups.seek("never-read", "latest", topic=name)  # a new group may be given its place beforehand
-    with pytest.raises(GroupUnknown, match="did you mean 'never-read'"):
-        log.groups.lag("never-raed")
+        log.groups.describe(group)
+    log.groups.seek(group, "latest", topic=name)  # a new group may be given its place beforehand
+    with pytest.raises(GroupUnknown, match=f"did you mean '{group}'"):
+        log.groups.lag(f"{group}x")
 
 
 def shares(log: Log, group: str) -> list[tuple[tuple[str, int], ...]]:
@@ -165,7 +188,7 @@ def shares(log: Log, group: str) -> list[tuple[tuple[str, int], ...]]:
         return []
 
 
-def test_members_and_their_partitions(log: Log, make_topic: Callable[..., str]) -> None:
+def test_members_and_their_partitions(log: Log, make_topic: Callable[..., str], group: str) -> None:
     name = make_topic(partitions=2)
     stop = threading.Event()
 
@@ -174,13 +197,13 @@ def test_members_and_their_partitions(log: Log, make_topic: Callable[..., str]) 
             for _ in reader.records(stop=stop):
                 pass
 
-    readers = [log.join("members", [name], member=member) for member in ("one", None)]
+    readers = [log.join(group, [name], member=member) for member in ("one", None)]
     threads = [threading.Thread(target=work, args=(reader,)) for reader in readers]
     for thread in threads:
         thread.start()
     try:
-        until(lambda: shares(log, "members") == [((name, 0),), ((name, 1),)], "each has one partition")
-        found = log.groups.describe("members")
+        until(lambda: shares(log, group) == [((name, 0),), ((name, 1),)], "each has one partition")
+        found = log.groups.describe(group)
     finally:
         stop.set()
         for thread in threads:
@@ -188,27 +211,27 @@ def test_members_and_their_partitions(log: Log, make_topic: Callable[..., str]) 
     assert found.state == "stable"
     assert {member.name for member in found.members} == {"one", None}
     assert {member.client for member in found.members} == {"millrace"}
-    assert "members" in {group.name for group in log.groups.list()}
-    assert "tests-log.members" in {group.name for group in log.groups.list(everything=True)}
+    assert group in {found.name for found in log.groups.list()}
+    assert f"tests-log.{group}" in {found.name for found in log.groups.list(everything=True)}
 
 
 def test_a_static_member_keeps_its_partitions_and_is_replaced_by_its_like(
-    log: Log, make_topic: Callable[..., str]
+    log: Log, make_topic: Callable[..., str], group: str
 ) -> None:
     name = make_topic(partitions=2)
     log.write(name, b"x")
-    with log.join("static", [name], member="one") as reader:
+    with log.join(group, [name], member="one") as reader:
         assert len(list(reader.records(limit=1))) == 1
     # It has left, and is still expected back: nobody else gets its partitions, and its place is not moved.
-    (member,) = log.groups.describe("static").members
+    (member,) = log.groups.describe(group).members
     assert member.name == "one"
     assert member.partitions == ((name, 0), (name, 1))
     with pytest.raises(GroupActive, match="read by one at"):
-        log.groups.seek("static", "earliest")
-    older = log.join("static", [name], member="one")
+        log.groups.seek(group, "earliest")
+    older = log.join(group, [name], member="one")
     log.write(name, b"y")
     assert [record.value for record in older.records(limit=1)] == [b"y"]
-    with log.join("static", [name], member="one") as newer:
+    with log.join(group, [name], member="one") as newer:
         log.write(name, b"z")
         assert [record.value for record in newer.records(limit=1)] == [b"z"]
         with pytest.raises(MemberReplaced, match="'one'"):

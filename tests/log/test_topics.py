@@ -101,9 +101,12 @@ def test_partitions_are_added_only_when_keys_may_move(log: Log, make_topic: Call
 
 def test_a_deleted_topic_is_gone(log: Log, make_topic: Callable[..., str]) -> None:
     name = make_topic()
+    log.write(name, b"x")
     assert log.topics.exists(name)
     log.topics.delete(name)
     assert not log.topics.exists(name)
+    with pytest.raises(TopicUnknown):
+        log.write(name, b"x")
     with pytest.raises(TopicUnknown):
         log.topics.delete(name)
 

@@ -99,7 +99,7 @@ def replay(args: argparse.Namespace, settings: Settings) -> None:
         raise ReplayUnsure(topic=args.topic)
     written = _dead(settings).replay(args.topic, None if args.all else args.letter)
     again = "" if args.all or written == len(set(args.letter)) else "; the others had been replayed before"
-    say(f"{written:,} dead letters written back to {args.topic}{again}")
+    say(f"{written:,} dead letter{'' if written == 1 else 's'} written back to {args.topic}{again}")
 
 
 def _dead(settings: Settings) -> DeadLetters:

@@ -53,7 +53,7 @@ README = """# {name}
     millrace run      # starts Kafka, makes up some visitors, counts their page views, prints the counts
     pytest            # tests the counting without any server
 
-`{name}.py` is the application, `millrace.toml` its settings, `.millrace/` what Millrace keeps (data, logs, checkpoints).
+`{name}.py` is the application, `millrace.toml` its settings, `.millrace/` what Millrace keeps: data, logs, checkpoints.
 """
 
 

@@ -117,7 +117,7 @@ def create(args: argparse.Namespace, settings: Settings) -> None:
         compact=args.compact,
         config=_pairs(args),
     )
-    say(f"topic {args.topic} is there, with {args.partitions} partition{'s' if args.partitions > 1 else ''}")
+    say(f"topic {args.topic} is there, with {_counted(args.partitions, 'partition')}")
 
 
 def describe(args: argparse.Namespace, settings: Settings) -> None:
@@ -186,11 +186,11 @@ def write(args: argparse.Namespace, settings: Settings) -> int:
         for chunk in chunks(sys.stdin.fileno()):
             lines.write(chunk)
     tally = lines.tally
-    blank = f"; {tally.blank:,} blank lines passed over" if tally.blank else ""
-    say(f"{tally.written:,} records written to {args.topic}{blank}")
+    blank = f"; {_counted(tally.blank, 'blank line')} passed over" if tally.blank else ""
+    say(f"{_counted(tally.written, 'record')} written to {args.topic}{blank}")
     if not tally.refused:
         return 0
-    say(f"{tally.refused:,} lines were not written; they are kept, with the reasons, in {rejects.file}")
+    say(f"{_counted(tally.refused, 'line')} not written; kept with the reasons in {rejects.file}")
     return 1
 
 
@@ -277,6 +277,10 @@ def _pairs(args: argparse.Namespace) -> dict[str, str]:
             raise TopicConfigInvalid(topic=args.topic, reason=f"{text!r} is not of the form NAME=VALUE")
         pairs[name] = value
     return pairs
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _time(text: str) -> datetime:

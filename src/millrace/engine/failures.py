@@ -22,9 +22,6 @@ from millrace.flow.loading import is_users, user_line
 from millrace.flow.nodes import shown
 
 _PYTHON_LINE = re.compile(r'File "([^"]+)", line (\d+)')
-_PYTHON_ERROR = re.compile(
-    r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning|Interrupt|Exit|Iteration)): ?(.*)$", re.MULTILINE
-)
 _CALL_SITE = re.compile(r"was called from\n\s*(\S.*?):(\d+)")
 _NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with exception: |\s*SQLSTATE: \w+\s*$")
 _LONGEST = 300
@@ -45,11 +42,10 @@ def run_failed(stream: Stream, error: BaseException, log: Path) -> MillraceError
     """The running query ended by itself. Python code of the user leaves a traceback in the text, and a column that
     failed leaves the line that made it."""
     text = _whole(error)
-    if "PythonException" in text or "Traceback (most recent call last)" in text:
-        where = _last_user_line(text)
-        kinds = _PYTHON_ERROR.findall(text)
-        kind, reason = kinds[-1] if kinds else ("Exception", first_line(text))
-        return BodyFailed(flow=stream.name, kind=kind, reason=first_line(reason), log=log, where=where or stream.where)
+    if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text):
+        where = _last_user_line(text) or stream.where
+        kind, reason = _python_error(text)
+        return BodyFailed(flow=stream.name, kind=kind, reason=first_line(reason), log=log, where=where)
     reason = first_line(_root(error))
     if "STATE_STORE" in text and "SCHEMA" in text and "COMPATIBLE" in text:
         return StateChanged(flow=stream.name, reason=reason, where=stream.where)
@@ -76,6 +72,16 @@ def _root(error: BaseException) -> str:
         text = str(cause).strip() or text
         cause = getattr(cause, "cause", None)
     return text
+
+
+def _python_error(text: str) -> tuple[str, str]:
+    """Kind and message: the first line after the traceback's last file that is not indented as its source is."""
+    *_, last = _PYTHON_LINE.finditer(text)
+    for line in text[last.end() :].splitlines()[1:]:
+        if line and not line[0].isspace():
+            kind, _, reason = line.partition(": ")
+            return kind.rpartition(".")[2], reason
+    return "Exception", text
 
 
 def _last_user_line(text: str) -> Where | None:

@@ -6,6 +6,7 @@ was written has its commit; the dead letters of every epoch that was heard of ar
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -23,13 +24,13 @@ from millrace.engine.progress import Progress, Span
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, kill, log_file, session
 from millrace.engine.traffic import TrafficThread
-from millrace.errors import FlowUnknown, RecordsGone, nearest
+from millrace.errors import FlowUnknown, MillraceError, nearest
 from millrace.flow import App, Graph, Stream
 from millrace.log import Log
 
 # An epoch that has not ended by then is interrupted; it will be done again.
 STOP_S = 60.0
-_LOOK_S = 0.1
+_LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
 
 
@@ -95,8 +96,8 @@ class Run:
     def start(self) -> None:
         self.prepare()
         if self.spark is None:
-            self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
             self._own_session = True
+            self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
         self._waiting = list(self.streams)
         self._start_ready()
         if self.traffic:
@@ -107,12 +108,7 @@ class Run:
     def poll(self) -> list[Progress]:
         """What happened since the last time. Raises the error of a flow, or of traffic, that ended by itself."""
         heard = self._hear(self.flows.values())
-        for flow in self.flows.values():
-            if failure := flow.failure():
-                raise failure
-        for maker in self.makers:
-            if maker.failure:
-                raise maker.failure
+        self._raise_failure()
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             for flow in self.flows.values():
                 flow.lock.check()
@@ -128,7 +124,8 @@ class Run:
     def stop(self, wait_s: float = STOP_S) -> list[Progress]:
         """Ends everything: made-up traffic, then each flow after its epoch, then the session if it is the run's own.
 
-        Gives what was heard at last. Flows that have not ended after `wait_s` are interrupted.
+        Gives what was heard at last, and raises what ended a flow by itself. Flows that have not ended after `wait_s`
+        are interrupted.
         """
         self._waiting.clear()
         for maker in self.makers:
@@ -136,6 +133,7 @@ class Run:
         try:
             self._end_flows(wait_s)
             heard = self._hear(self.flows.values())
+            self._raise_failure()
         except KeyboardInterrupt:
             self.kill()
             raise
@@ -158,8 +156,17 @@ class Run:
     def _leave(self, kind: type[BaseException] | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.kill()
-        else:
+        elif kind is None:
             self.stop()
+        else:
+            with contextlib.suppress(MillraceError):  # the error at hand is the one to tell about
+                self.stop()
+
+    def _raise_failure(self) -> None:
+        found = [flow.failure() for flow in self.flows.values()] + [maker.failure() for maker in self.makers]
+        for failure in found:
+            if failure is not None:
+                raise failure
 
     def _let_go(self) -> None:
         for flow in self.flows.values():
@@ -168,17 +175,21 @@ class Run:
         self.makers.clear()
         if self._own_session and self.spark is not None:
             close(self.spark)
+        elif self._own_session:
+            kill()
+        if self._own_session:
             self.spark, self._own_session = None, False
 
     def _end_flows(self, wait_s: float) -> None:
-        active = [flow for flow in self.flows.values() if flow.active]
-        for flow in active:
-            flow.ask_to_stop()
+        stops = [(flow, flow.clean_stop()) for flow in self.flows.values() if flow.active]
         deadline = time.monotonic() + wait_s
-        while (active := [flow for flow in active if flow.active]) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        for flow in active:
-            flow.stop_now()
+        try:
+            while (stops := [each for each in stops if not each[1].step()]) and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+        finally:
+            for flow, stop in stops:
+                stop.release()
+                flow.stop_now()
 
     def _start_ready(self) -> None:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
@@ -193,16 +204,8 @@ class Run:
 
     def _start_flow(self, stream: Stream) -> None:
         assert self.spark is not None
-        if stream.name not in self.fresh:
-            self._refuse_gap(stream)
         flow, aside = running.start(
-            self.spark,
-            stream,
-            self.settings,
-            self.graph.app,
-            self._log_file,
-            once=self.once,
-            fresh=stream.name in self.fresh,
+            self.spark, stream, self._log, self.graph.app, once=self.once, fresh=stream.name in self.fresh
         )
         self.flows[stream.name] = flow
         if aside:
@@ -212,19 +215,6 @@ class Run:
                 folder = definition.folder_of(self.settings, self.graph.app, "_dead")
                 self._letters[source.topic.name] = DeadLetters(source, folder, self._log)
         self._keep(flow, flow.committed())
-
-    def _refuse_gap(self, stream: Stream) -> None:
-        """A flow whose next records are gone is told so before it starts; Spark would take two minutes to find out."""
-        topics = {self.settings.named(topic.name): topic for topic in stream.reads}
-        for span in running.committed(self._folder(stream) / definition.CHECKPOINT):
-            if span.outside not in topics:
-                continue  # other inputs than before, which is told elsewhere
-            held = self._log.topics.offsets(topics[span.outside].name)
-            for number, offset in span.end.items():
-                first, last = held.get(int(number), (0, 0))
-                if not first <= offset <= last:
-                    reason = f"partition {number} of {span.outside} holds {first} to {last}, the next was {offset}"
-                    raise RecordsGone(flow=stream.name, reason=reason, where=stream.where)
 
     def _hear(self, flows: Iterable[RunningFlow]) -> list[Progress]:
         heard = []

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pyspark import SparkConf, SparkContext, java_gateway
@@ -37,6 +38,8 @@ JVM_END_S = 15
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
 _SECRET = re.compile(r"password|secret|token|jaas|credential|\.key$", re.IGNORECASE)
+
+_REDACTED = "(?i)url|secret|password|token|access[.]?key|jaas|certificate|keystore"
 
 # For a cluster whose size is not configured: enough for a few executors, few enough for quick epochs. The number is
 # pinned in a flow's checkpoint, so it is not derived from whatever executors happen to be there at the first start.
@@ -85,13 +88,38 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
     conf = SparkConf(loadDefaults=False)
     for key, value in options.items():
         conf.set(key, value)
-    gateway = _gateway(conf, logs, master) if SparkContext._gateway is None else None
+    if SparkContext._gateway is None:
+        _launch(conf, logs, master)
     with _interrupts_kept():
         try:
-            context = SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=conf)
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
     return SparkSession(context)
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """While the JVM starts, a signal waits until it is there: PySpark gives no handle to a half-started one, which
+    would stay behind for ever. A second signal does not wait."""
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 @contextlib.contextmanager
@@ -132,19 +160,20 @@ def kill() -> None:
     gateway.proc.wait()
 
 
-def _gateway(conf: Any, logs: Path, master: str) -> Any:
-    """The JVM. What is secret among the options is left out here, because a command line can be read by all."""
+def _launch(conf: SparkConf, logs: Path, master: str) -> None:
+    """Starts the JVM. What is secret among the options is left out here: a command line can be read by all."""
     visible = SparkConf(loadDefaults=False)
     for key, value in conf.getAll():
         if not _SECRET.search(key):
             visible.set(key, value)
     console = logs / CONSOLE_NAME
-    with console.open("ab") as output:
+    with console.open("ab") as output, _signals_deferred():
         try:
             launch: Any = java_gateway.launch_gateway
-            return launch(visible, {"stdout": output, "stderr": output, "start_new_session": True})
+            gateway = launch(visible, {"stdout": output, "stderr": output, "start_new_session": True})
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=console) from error
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
 
 
 def _core_options(master: str, scratch: Path) -> dict[str, str]:
@@ -153,6 +182,11 @@ def _core_options(master: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.speculation": "false",
+        # A flow with a long epoch must not keep the others waiting; each runs in a pool of its own.
+        "spark.scheduler.mode": "FAIR",
+        # What Spark shows of options: Kafka's logins are among them.
+        "spark.redaction.regex": _REDACTED,
+        "spark.sql.redaction.options.regex": _REDACTED,
     }
     if is_local(master):
         options |= {

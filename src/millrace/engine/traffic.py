@@ -19,12 +19,12 @@ _TICK_S = 0.05
 
 
 class TrafficThread(threading.Thread):
-    """Writes one Traffic's events at its rate until stopped. `failure` says why it ended by itself."""
+    """Writes one Traffic's events at its rate until stopped."""
 
     def __init__(self, traffic: Traffic, log: Log) -> None:
         super().__init__(name=f"traffic {traffic.name}", daemon=True)
         self.traffic = traffic
-        self.failure: MillraceError | None = None
+        self._failure: MillraceError | None = None
         self.written = 0
         self._log = log
         self._ended = threading.Event()
@@ -33,7 +33,13 @@ class TrafficThread(threading.Thread):
         try:
             self._write()
         except MillraceError as error:
-            self.failure = error
+            self._failure = error
+        except Exception as error:
+            self._failure = self._failed(error)
+
+    def failure(self) -> MillraceError | None:
+        """Why it ended by itself, if it did."""
+        return self._failure
 
     def stop(self, timeout_s: float) -> None:
         self._ended.set()
@@ -58,12 +64,12 @@ class TrafficThread(threading.Thread):
             made = maker(random, n) if len(inspect.signature(maker).parameters) > 1 else maker(random)
             row = dict(made)
         except Exception as error:
-            raise TrafficFailed(
-                name=self.traffic.name,
-                kind=type(error).__name__,
-                reason=first_line(str(error)),
-                where=user_line(error) or self.traffic.where,
-            ) from error
+            raise self._failed(error) from error
         if self.traffic.topic.time:
             row.setdefault(self.traffic.topic.time, datetime.now(UTC))
         return row
+
+    def _failed(self, error: Exception) -> TrafficFailed:
+        where = user_line(error) or self.traffic.where
+        kind, reason = type(error).__name__, first_line(str(error))
+        return TrafficFailed(name=self.traffic.name, kind=kind, reason=reason, where=where)

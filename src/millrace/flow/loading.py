@@ -86,4 +86,5 @@ def is_users(file: str) -> bool:
         return False
     path = Path(file).resolve()
     foreign = {Path(sys.prefix) / "lib", Path(sys.base_prefix) / "lib", Path(__file__).parents[1]}
-    return not any(path.is_relative_to(folder.resolve()) for folder in foreign) and "site-packages" not in path.parts
+    packages = {"site-packages", "dist-packages"} & set(path.parts)
+    return not packages and not any(path.is_relative_to(folder.resolve()) for folder in foreign)

@@ -110,13 +110,16 @@ class Log:
         *,
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]] | None = None,
+        partition: int | None = None,
+        time: datetime | None = None,
         acks: str | int = "all",
     ) -> None:
         """Writes one record, and returns when it is acknowledged."""
         place = (topic, str(acks))
+        self.topics.known(topic)  # it may have been deleted since the last time
         if place not in self._writers:  # getting to know a broker takes longer than many records
             self._writers[place] = self.writer(topic, acks=acks)
-        self._writers[place].write(value, key=key, headers=headers)
+        self._writers[place].write(value, key=key, headers=headers, partition=partition, time=time)
         self._writers[place].flush()
 
     def read(

@@ -69,6 +69,8 @@ class Replay:
             self._commit()
 
     def __enter__(self) -> Replay:
+        # Connected first: without a connection librdkafka waits half a second before it tries a second time.
+        self._do(self._producer.list_topics, self._outside, TRANSACTION_S)
         self._do(self._producer.init_transactions, TRANSACTION_S)
         return self
 
@@ -111,6 +113,11 @@ class Replay:
             raise self._trouble(error.args[0]) from None
 
     def _trouble(self, error: KafkaError) -> MillraceError:
+        if error.code() == KafkaError._FATAL:  # which says nothing; the next step of the transaction says why
+            try:
+                self._producer.abort_transaction(TRANSACTION_S)
+            except KafkaException as cause:
+                error = cause.args[0]
         if error.code() in _FENCED:
             return ReplayOvertaken(topic=self._topic)
         return self._connection.trouble(error, f"replay dead letters into topic {self._topic!r}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -59,6 +61,7 @@ class Writer:
         self._first: MillraceError | str | None = None
         self._sent: deque[tuple[int, int]] = deque()  # (records, bytes) of each batch that may still be on its way
         self._sent_records = self._sent_bytes = 0
+        self._unawaited = 0
         self._producer = connection.producer(
             {
                 **_ACKS[str(acks)],
@@ -72,7 +75,7 @@ class Writer:
                 "queue.buffering.max.messages": QUEUE_RECORDS,
                 "queue.buffering.max.kbytes": 4 * QUEUE_BYTES // 1024,
                 "delivery.report.only.error": True,
-                "on_delivery": self._undelivered,
+                "on_delivery": _weakly(self._undelivered),
             },
         )
 
@@ -106,6 +109,7 @@ class Writer:
             except KafkaException as error:
                 raise self._unwritten(error.args[0], len(content or b"") + len(key or b"")) from None
         self.written += 1
+        self._unawaited += 1
         self._producer.poll(0)
 
     def write_batch(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> None:
@@ -124,7 +128,7 @@ class Writer:
         while self._producer.flush(_WAIT_S):  # in short steps, so that Ctrl-C is heard
             pass
         self._sent.clear()
-        self._sent_records = self._sent_bytes = 0
+        self._sent_records = self._sent_bytes = self._unawaited = 0
         if self.failed:
             failed, first = self.failed, self._first
             written, self.written = self.written, self.written - failed
@@ -143,6 +147,12 @@ class Writer:
         else:
             # What was taken is still sent; the error at hand is the one to tell about.
             self._producer.flush(self._delivery_s)
+            self._unawaited = 0
+
+    def __del__(self) -> None:
+        # Not the producer's own count: it includes what librdkafka wants to log.
+        if waiting := getattr(self, "_unawaited", 0):
+            warnings.warn(f"{waiting} records were not flushed: write in a `with` block", ResourceWarning, stacklevel=2)
 
     def _batch(self, messages: list[dict[str, Any]], size_bytes: int) -> None:
         """Hands over a batch that surely fits the queue: in a full one later records could overtake earlier ones."""
@@ -152,6 +162,7 @@ class Writer:
         self._sent_records += taken
         self._sent_bytes += size_bytes
         self.written += taken
+        self._unawaited += taken
         self._producer.poll(0)
         if taken < len(messages):
             refused = next(message for message in messages if "_error" in message)
@@ -183,3 +194,14 @@ class Writer:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RecordTooLarge(topic=self.topic, size_bytes=size_bytes, limit_bytes=self.limit_bytes)
         return self._connection.trouble(error, f"take a record for topic {self.topic!r}")
+
+
+def _weakly(method: Callable[[KafkaError | None, Message], None]) -> Callable[[KafkaError | None, Message], None]:
+    """The method without its object: a producer that held its writer would keep it alive until garbage is collected."""
+    held = weakref.WeakMethod(method)
+
+    def call(error: KafkaError | None, message: Message) -> None:
+        if (found := held()) is not None:
+            found(error, message)
+
+    return call

@@ -70,7 +70,8 @@ def _format(site: Site, count: int, node: int) -> None:
     (_first_folder(site) / "brokers").write_text(str(count), encoding="utf-8")
     argv = [
         *[str(java.find()), "-Xmx256m", "-cp", jvm.classpath("kafka"), "kafka.tools.StorageTool"],
-        *["format", "--cluster-id", _cluster_id(site), "--config", str(config), "--ignore-formatted"],
+        # In one word: an id may begin with -, and would then be taken for an option.
+        *["format", f"--cluster-id={_cluster_id(site)}", "--config", str(config), "--ignore-formatted"],
     ]
     fill(site, argv, FORMAT_LIMIT_S)
 

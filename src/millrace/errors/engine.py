@@ -1,0 +1,95 @@
+"""Running flows on Spark."""
+
+from __future__ import annotations
+
+from millrace.errors.base import ServerError, UserError
+
+
+class SessionElsewhere(UserError):
+    code = "MR-SESSION-ELSEWHERE"
+    text = "a Spark session on {running} already runs in this process, and one on {wanted} was asked for"
+    fix = "stop that one first, or leave the master out"
+
+
+class SessionFailed(ServerError):
+    code = "MR-SESSION-FAILED"
+    text = "Spark did not start on {master} ({reason})"
+    fix = "see {log}"
+
+
+class FlowLocked(UserError):
+    code = "MR-FLOW-LOCKED"
+    text = "flow {flow!r} is already being run by process {pid} on {host}, since {since}"
+    fix = "stop that one first; two at once would write its checkpoint over each other"
+
+
+class FlowReplaced(UserError):
+    code = "MR-FLOW-REPLACED"
+    text = "flow {flow!r} no longer holds its lock in {folder}: the folder was deleted or moved while it ran"
+    fix = "leave that folder alone while the flow runs; start it again"
+
+
+class StateChanged(UserError):
+    code = "MR-STATE-CHANGED"
+    text = "the function of flow {flow!r} now keeps other state than its checkpoint holds ({reason})"
+    fix = "put the function back, or start the flow again from its oldest records with `millrace run --fresh {flow}`"
+
+
+class SchemaChanged(UserError):
+    code = "MR-SCHEMA-CHANGED"
+    text = "{name!r} was `{old}` when the state of flow {flow!r} was made, and is now `{new}`"
+    fix = "put the schema back, or start the flow again from its oldest records with `millrace run --fresh {flow}`"
+
+
+class InputsChanged(UserError):
+    code = "MR-INPUTS-CHANGED"
+    text = "flow {flow!r} read {old} when its checkpoint was made, and now reads {new}"
+    fix = "put the inputs back, or start the flow again from its oldest records with `millrace run --fresh {flow}`"
+
+
+class BodyFailed(UserError):
+    code = "MR-BODY-FAILED"
+    text = "the function of flow {flow!r} failed ({kind}: {reason})"
+    fix = "mend that line; details are in {log}"
+
+
+class BodyResult(UserError):
+    code = "MR-BODY-RESULT"
+    text = "the function of flow {flow!r} gave {given}, not a DataFrame made from its inputs"
+    fix = "return the DataFrame that it made"
+
+
+class KeyUnknown(UserError):
+    code = "MR-KEY-UNKNOWN"
+    text = "the key of flow {flow!r} is {key!r}, which is not a column of its result{hint}"
+    fix = "choose from {known}"
+
+
+class EmissionUnset(UserError):
+    code = "MR-EMISSION-UNSET"
+    text = "flow {flow!r} aggregates but does not say when its results go out"
+    fix = 'add emit="updates" (each time they change) or emit="final" (once, when no more can come)'
+
+
+class FlowRefused(UserError):
+    code = "MR-FLOW-REFUSED"
+    text = "Spark cannot run flow {flow!r} as a stream: {reason}"
+    fix = "change its function; details are in {log}"
+
+
+class FlowFailed(ServerError):
+    code = "MR-FLOW-FAILED"
+    text = "flow {flow!r} stopped: {reason}"
+    fix = "see {log}; its checkpoint is whole, and running it again goes on from there"
+
+
+class TrafficFailed(UserError):
+    code = "MR-TRAFFIC-FAILED"
+    text = "the function of traffic {name!r} failed ({kind}: {reason})"
+    fix = "mend that line, or leave made-up events out with --no-traffic"
+
+
+class RecordsGone(ServerError):
+    code = "MR-RECORDS-GONE"
+    text = "flow {flow!r} stopped because records it had not yet read are no longer in the topic ({reason})"
+    fix = "raise the topic's retention, then start the flow again with `millrace run --fresh {flow}`"

@@ -1,0 +1,125 @@
+"""Definitions: apps, topics, streams."""
+
+from __future__ import annotations
+
+from millrace.errors.base import UserError
+
+
+class NameBad(UserError):
+    code = "MR-NAME-BAD"
+    text = "{kind} cannot be named {name!r}"
+    fix = "begin with a letter, then letters, digits, '.', '-' and '_', {longest} characters at most"
+
+
+class NameTaken(UserError):
+    code = "MR-NAME-TAKEN"
+    text = "{name!r} is already the name of a {kind}, made at {first}"
+    fix = "give one of them another name, or `to=` to write to a topic that exists"
+
+
+class InputMissing(UserError):
+    code = "MR-INPUT-MISSING"
+    text = "{name!r} has no input"
+    fix = "name the topics or streams that it reads: @app.stream(pageviews)"
+
+
+class InputUnknown(UserError):
+    code = "MR-INPUT-UNKNOWN"
+    text = "{name!r} is given {given}, which is not a topic or a stream{hint}"
+    fix = "give the object that `app.topic(…)` or `@app.stream(…)` made, without quotes"
+
+
+class InputForeign(UserError):
+    code = "MR-INPUT-FOREIGN"
+    text = "{name!r} of app {app!r} is given {given!r}, which belongs to another app"
+    fix = "declare the topic in this app too: app.topic({given!r}, …)"
+
+
+class SchemaMissing(UserError):
+    code = "MR-SCHEMA-MISSING"
+    text = "{name!r} is read but has no schema"
+    fix = "add its columns where it is defined, for example {example}"
+
+
+class SchemaBad(UserError):
+    code = "MR-SCHEMA-BAD"
+    text = "the schema of {name!r} does not read as columns: {reason}"
+    fix = 'write it as "url string, user long, at timestamp"'
+
+
+class LatenessMissing(UserError):
+    code = "MR-LATENESS-MISSING"
+    text = "{name!r} has an event time but does not say how late an event may come"
+    fix = 'add lateness="10 seconds": how far the clock of its events stays behind the newest one'
+
+
+class TimeMissing(UserError):
+    code = "MR-TIME-MISSING"
+    text = "{name!r} has a lateness but does not say which column is its event time"
+    fix = 'add time="at", the name of a timestamp column'
+
+
+class TimeBad(UserError):
+    code = "MR-TIME-BAD"
+    text = "the event time of {name!r} is {column!r}, which {reason}{hint}"
+    fix = "name a column of its schema that is a timestamp"
+
+
+class CycleFound(UserError):
+    code = "MR-CYCLE-FOUND"
+    text = "{name!r} feeds itself: {path}"
+    fix = "write to another topic"
+
+
+class ParametersWrong(UserError):
+    code = "MR-PARAMETERS-WRONG"
+    text = "{name!r} {takes}, but {gives}"
+    fix = "{remedy}"
+
+
+class OptionBad(UserError):
+    code = "MR-OPTION-BAD"
+    text = "{name!r} has {option}={given!r}"
+    fix = "{remedy}"
+
+
+class AppUnset(UserError):
+    code = "MR-APP-UNSET"
+    text = "no app was named, and {file} names none"
+    fix = 'give it as `module:app`, or write [run] app = "module:app" there'
+
+
+class AppReference(UserError):
+    code = "MR-APP-REFERENCE"
+    text = "{reference!r} does not name an app"
+    fix = "write it as `module:name`, for example `shop:app` for `app` in shop.py"
+
+
+class ModuleMissing(UserError):
+    code = "MR-MODULE-MISSING"
+    text = "there is no module {module!r} in {folder}{hint}"
+    fix = "name the Python file that defines the app, without .py"
+
+
+class ModuleFailed(UserError):
+    code = "MR-MODULE-FAILED"
+    text = "{module!r} fails while it is imported ({kind}: {reason})"
+    fix = "mend that line"
+
+
+class AppMissing(UserError):
+    code = "MR-APP-MISSING"
+    text = "{module!r} has no {attribute!r}{hint}"
+    fix = "{remedy}"
+
+
+class NotAnApp(UserError):
+    code = "MR-NOT-AN-APP"
+    text = "{reference!r} is a {kind}, not an App"
+    fix = 'name the variable that holds mr.App("…")'
+
+
+class FlowUnknown(UserError):
+    code = "MR-FLOW-UNKNOWN"
+    text = "app {app!r} has no {kind} named {name!r}{hint}"
+    fix = "choose from {known}"
