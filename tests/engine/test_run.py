@@ -125,6 +125,29 @@ def test_counts_equal_a_plain_computation_over_stops_and_junk(
         assert (original.key, original.value, original.time) == (None, letter.record.value, letter.record.time)
 
 
+def test_a_stop_at_any_moment_leaves_a_whole_checkpoint(
+    spark: SparkSession, project: Project, until: Callable[..., None]
+) -> None:
+    made = events(4, 500)
+    folder = checkpoint(project, "counts")
+    moments: list[Callable[[], bool]] = [
+        lambda: in_flight(folder),  # offsets are written, the epoch is being planned
+        lambda: True,  # Spark has hardly begun
+        lambda: not in_flight(folder) and epochs(folder / "commits")[-1] > 0,  # the epoch has just ended
+        lambda: in_flight(folder),
+    ]
+    for place, moment in enumerate(moments):
+        with Run(counting(), project.settings, spark=spark) as run:
+            values, _ = with_junk(made[place * 100 : place * 100 + 100])
+            project.write("views", values)
+            until(moment, f"moment {place}")
+            run.stop()
+        whole = epochs(folder / "offsets") == epochs(folder / "commits")
+        assert whole, f"after moment {place}"
+    once(spark, project, counting())
+    assert last_counts(project) == counted(made[:400])
+
+
 def test_dead_letters_that_a_crash_left_out_are_written_at_the_next_start(
     spark: SparkSession, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

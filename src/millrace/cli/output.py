@@ -40,7 +40,7 @@ def json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def listing(args: argparse.Namespace, columns: Iterable[str], rows: Iterable[Mapping[str, Any]], empty: str) -> None:
-    """Prints rows as a table, or with --json as one array of objects. `empty` is what people read when there are none."""
+    """Prints rows as a table, or with --json as an array of objects. `empty` is for people when there are none."""
     found = [dict(row) for row in rows]
     if args.json:
         print(json.dumps(found, default=_plain, indent=2))
