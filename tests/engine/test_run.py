@@ -212,7 +212,7 @@ def test_only_committed_records_are_read(spark: SparkSession, project: Project, 
     app.stream(numbers, name="same")(lambda p: p)
     outside = project.settings.named("numbers")
     project.log.topics.create("numbers", partitions=1)
-    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": outside})
+    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": outside, "log_level": 0})
     writer.init_transactions()
     for n, commit in ((1, True), (2, False), (3, True)):
         writer.begin_transaction()

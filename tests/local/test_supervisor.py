@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -19,6 +20,7 @@ import pytest
 from millrace import config, local
 from millrace.errors import ServerDown, ServerUnknown
 from millrace.local import process
+from millrace.local.declare import choose_ports
 from tests.command import millrace, start, until
 
 pytestmark = pytest.mark.server
@@ -222,3 +224,26 @@ def test_as_an_ordinary_user_too(request: pytest.FixtureRequest) -> None:
     assert kept_after_put(postgres["address"]) == [1]
     assert millrace("down", cwd=home, env=env, prefix=prefix).returncode == 0
     assert gone(home)
+
+
+def test_a_port_lost_between_choice_and_start_is_chosen_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two projects that start at once may choose the same port: the slower one moves."""
+    chosen: list[dict[str, int]] = []
+    rivals: list[socket.socket] = []
+
+    def slow(*args: Any) -> dict[str, int]:
+        ports = choose_ports(*args)
+        if not chosen:
+            rivals.append(socket.create_server(("127.0.0.1", ports["sql"])))
+        chosen.append(ports)
+        return ports
+
+    monkeypatch.setattr("millrace.local.supervisor.choose_ports", slow)
+    try:
+        with local.held(config.load(folder), ("postgres",)) as addresses:
+            assert kept_after_put(addresses["postgres"]) == [1]
+    finally:
+        for rival in rivals:
+            rival.close()
+    assert len(chosen) == 2
+    assert chosen[0]["sql"] != chosen[1]["sql"]

@@ -52,11 +52,11 @@ class Totals:
         return (
             f"{self.rows_in:,} in",
             f"{self.rows_out:,} out",
-            f"{self.dead:,} dead",
-            f"{self.late:,} late",
+            f"{self.dead:,} dead" if self.dead else "",
+            f"{self.late:,} late" if self.late else "",
             f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
             f"{last.batch_ms:,} ms" if last else "",
-            f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
+            f"event time {last.watermark:%H:%M:%S}" if last and last.watermark else "",
         )
 
 
@@ -173,6 +173,8 @@ class Display:
         from rich.table import Table
 
         table = Table.grid(padding=(0, 2))
+        for _ in range(8):
+            table.add_column(no_wrap=True)
         for flow, totals in self._totals.items():
             table.add_row(flow, *totals.cells())
         return table

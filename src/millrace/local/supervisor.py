@@ -41,6 +41,7 @@ from millrace.local.declare import NOBODY, Memory, Server, Site, as_nobody, choo
 from millrace.local.servers import catalogue
 
 POLL_S = 0.1
+ATTEMPTS = 3  # a port that was free when chosen may be taken when the server binds it
 LOCK_LIMIT_S = 300.0  # a first `up` may be downloading
 FREED_LIMIT_S = 3.0
 LOG_KEPT_BYTES = 10_000_000  # a log larger than this is set aside as .1 when its server starts
@@ -87,22 +88,43 @@ def up(
         servers = _in_order(settings, names, brokers)
         if not detach:
             _leash(settings)
-        absent: list[Site] = []
-        for server in servers:
-            site, found = _look(settings, server)
-            if found is None:
-                absent.append(_place(site, detach, {port for other in absent for port in other.ports.values()}, say))
-            else:
-                memory = Memory.read(site.folder)
-                replace(memory, holders=_joined(memory.holders, detach)).write(site.folder)
-        for number, site in enumerate(absent):
-            for earlier in absent[:number]:
-                if earlier.server.name in site.server.needs:
-                    _wait(earlier)
-            _start(site)
-        for site in absent:
-            _wait(site)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            absent = _absent(settings, servers, detach, say)
+            try:
+                _start_all(absent)
+                break
+            except (ServerFailed, PortLost):
+                if not attempts_left or not any(map(_lost_a_port, absent)):
+                    raise
     return {server.name: address(settings, server.name) for server in servers}
+
+
+def _absent(settings: Settings, servers: Sequence[Server], detach: bool, say: Say) -> list[Site]:
+    """Those that do not run, placed and ready to be started; the others get one more holder."""
+    absent: list[Site] = []
+    for server in servers:
+        site, found = _look(settings, server)
+        if found is None:
+            absent.append(_place(site, detach, {port for other in absent for port in other.ports.values()}, say))
+        else:
+            memory = Memory.read(site.folder)
+            replace(memory, holders=_joined(memory.holders, detach)).write(site.folder)
+    return absent
+
+
+def _start_all(sites: Sequence[Site]) -> None:
+    for number, site in enumerate(sites):
+        for earlier in sites[:number]:
+            if earlier.server.name in site.server.needs:
+                _wait(earlier)
+        _start(site)
+    for site in sites:
+        _wait(site)
+
+
+def _lost_a_port(site: Site) -> bool:
+    """Whether a stranger was quicker: the server is gone, and somebody listens on a port that was free for it."""
+    return _look(site.settings, site.server)[1] is None and not all(map(is_free, site.ports.values()))
 
 
 def down(settings: Settings, names: Sequence[str] = (), *, held_by: int | None = None) -> list[str]:
