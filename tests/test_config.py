@@ -52,7 +52,8 @@ def test_the_file_is_read_and_the_environment_stands_above_it(tmp_path: Path) ->
         master = "local[2]"
         checkpoints = "elsewhere"
         [spark.options]
-        "spark.executor.memory" = "2g"
+        spark.executor.memory = "2g"
+        spark.hadoop.fs.s3a.secret.key = "env:S3_KEY"
         [run]
         app = "shop:app"
         show = ["views"]
@@ -61,8 +62,10 @@ def test_the_file_is_read_and_the_environment_stands_above_it(tmp_path: Path) ->
     assert settings.kafka.bootstrap == "b:9092"
     assert settings.kafka.options["security.protocol"] == "SASL_SSL"
     assert settings.kafka.options["enable.ssl.certificate.verification"] == "true"
-    assert settings.connect.url == "http://connect:8083"
-    assert settings.spark.options == {"spark.executor.memory": "2g"}
+    assert settings.connect.url is not None
+    assert settings.connect.url.reveal() == "http://connect:8083"
+    assert settings.spark.options["spark.executor.memory"] == "2g"
+    assert str(settings.spark.options["spark.hadoop.fs.s3a.secret.key"]) == "***"
     assert settings.checkpoints == tmp_path / "elsewhere"
     assert settings.run.show == ("one", "two")
     assert (settings.named("t"), settings.unnamed("dev.t"), settings.unnamed("prod.t")) == ("dev.t", "t", None)
@@ -88,6 +91,10 @@ def test_it_is_found_from_a_folder_below(tmp_path: Path) -> None:
         ("[databases.shop]\n", ConfigInvalid, "no url"),
         (f'[databases.shop]\nurl = "postgresql://me:{CANARY}@host/shop"', SecretInFile, "env:NAME"),
         (f'[kafka.options]\n"sasl.password" = "{CANARY}"', SecretInFile, "env:NAME"),
+        (f'[registry]\nurl = "http://me:{CANARY}@host"', SecretInFile, "env:NAME"),
+        (f'[databases]\nshop = "postgresql://me:{CANARY}@host/shop"', ConfigInvalid, "not a section"),
+        (f'[spark.options]\nspark.hadoop.fs.s3a.secret.key = "{CANARY}"', SecretInFile, "env:NAME"),
+        (f'[run]\nshow = "{CANARY}"', ConfigInvalid, "not a list"),
         (f'[kafka.options]\n"sasl.jaas.config" = "password={CANARY}"', SecretInFile, "env:NAME"),
     ],
 )
@@ -115,6 +122,16 @@ def test_secrets_are_looked_up_when_used_and_never_print(tmp_path: Path) -> None
         settings.database("other").url.reveal()
     with pytest.raises(DatabaseUnknown, match="did you mean 'shop'"):
         settings.database("shpo")
+
+
+def test_a_slip_in_a_variables_name_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigUnknown, match="did you mean 'MILLRACE_KAFKA_BOOTSTRAP'"):
+        config.load(tmp_path, {"MILLRACE_KAFKA_BOOTSTAP": "x"})
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    assert config.masked(f"http://me:{CANARY}@host:1/x") == "http://me:***@host:1/x"
+    assert config.masked("http://host:1/x") == "http://host:1/x"
 
 
 def test_errors_survive_a_trip_between_processes() -> None:

@@ -33,6 +33,21 @@ STATE_FOLDER = ".millrace"
 
 # Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
 _SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
+_DATABASE_VARIABLE = re.compile(r"MILLRACE_DATABASES_([A-Z0-9_]+)_URL")
+# Set by Millrace itself: the marks of local servers (see `local/process.py`).
+OWN_VARIABLES = ("MILLRACE_PROJECT", "MILLRACE_SERVER")
+VARIABLES = (
+    "MILLRACE_CACHE",
+    "MILLRACE_PREFIX",
+    "MILLRACE_KAFKA_BOOTSTRAP",
+    "MILLRACE_CONNECT_URL",
+    "MILLRACE_REGISTRY_URL",
+    "MILLRACE_SPARK_MASTER",
+    "MILLRACE_SPARK_CHECKPOINTS",
+    "MILLRACE_RUN_APP",
+    "MILLRACE_RUN_SHOW",
+    *OWN_VARIABLES,
+)
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
 
 
@@ -77,7 +92,7 @@ class Kafka:
 class Endpoint:
     """A server of one's own that is known by a URL alone."""
 
-    url: str | None = None
+    url: Secret | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,11 @@ class Spark:
 
     master: str = "local[*]"
     checkpoints: Path | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str | Secret] = field(default_factory=dict)
+
+    def revealed(self) -> dict[str, str]:
+        """The options as Spark takes them; not to be shown."""
+        return {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
 
 
 @dataclass(frozen=True)
@@ -140,6 +159,15 @@ class Settings:
         return self.databases[name]
 
 
+def masked(url: str) -> str:
+    """A URL as it may be shown: without a password."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return "***"
+    return url.replace(f":{password}@", ":***@") if password else url
+
+
 def cache_folder() -> Path:
     """Downloads shared by all projects of this user."""
     if chosen := os.environ.get("MILLRACE_CACHE"):
@@ -179,6 +207,7 @@ class _Reader:
         self.environ = environ
 
     def settings(self, root: Path) -> Settings:
+        self._refuse_unknown_variables()
         self._known("", self.raw, ("prefix", "kafka", "connect", "registry", "databases", "spark", "run"))
         kafka = self._section("kafka", ("bootstrap", "options"))
         connect = self._section("connect", ("url",))
@@ -194,14 +223,14 @@ class _Reader:
         return Settings(
             folder=root,
             prefix=prefix,
-            kafka=Kafka(self._text(kafka, "kafka.bootstrap"), self._kafka_options(kafka)),
-            connect=Endpoint(self._text(connect, "connect.url")),
-            registry=Endpoint(self._text(registry, "registry.url")),
+            kafka=Kafka(self._text(kafka, "kafka.bootstrap"), self._options(kafka, "kafka.options")),
+            connect=self._endpoint(connect, "connect.url"),
+            registry=self._endpoint(registry, "registry.url"),
             databases=self._databases(),
             spark=Spark(
                 self._text(spark, "spark.master") or "local[*]",
                 (root / Path(checkpoints).expanduser()).resolve() if checkpoints else None,
-                MappingProxyType({name: str(value) for name, value in self._table(spark, "spark.options").items()}),
+                self._options(spark, "spark.options"),
             ),
             run=Run(self._text(run, "run.app"), self._texts(run, "run.show")),
         )
@@ -226,11 +255,15 @@ class _Reader:
             found[name] = Database(name, self._secret(f"{key}.url", url))
         return MappingProxyType(found)
 
-    def _kafka_options(self, kafka: dict[str, Any]) -> Mapping[str, str | Secret]:
+    def _endpoint(self, table: dict[str, Any], key: str) -> Endpoint:
+        url = self._text(table, key)
+        return Endpoint(self._secret(key, url) if url else None)
+
+    def _options(self, table: dict[str, Any], section: str) -> Mapping[str, str | Secret]:
         options: dict[str, str | Secret] = {}
-        for name, value in _flatten(self._table(kafka, "kafka.options")).items():
+        for name, value in _flatten(self._table(table, section)).items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            key = f"kafka.options.{name}"
+            key = f"{section}.{name}"
             reference = text.startswith(("env:", "file:"))
             if _SECRET_OPTION.search(name) and not reference:
                 raise SecretInFile(file=self.path, key=key)
@@ -258,7 +291,9 @@ class _Reader:
     def _table(self, table: dict[str, Any], key: str) -> dict[str, Any]:
         value = table.get(key.rpartition(".")[2], {})
         if not isinstance(value, dict):
-            raise self._invalid(key, f"it is {value!r}, not a section", f"write it as [{key}] with its keys below")
+            raise self._invalid(
+                key, f"it is a {_kind(value)}, not a section", f"write it as [{key}] with its keys below"
+            )
         return value
 
     def _text(self, table: dict[str, Any], key: str) -> str | None:
@@ -266,7 +301,7 @@ class _Reader:
             return self.environ[variable] or None
         value = table.get(key.rpartition(".")[2])
         if value is not None and not isinstance(value, str):
-            raise self._invalid(key, f"it is {value!r}, not a text", "put it in double quotes")
+            raise self._invalid(key, f"it is a {_kind(value)}, not a text", "put it in double quotes")
         return value or None
 
     def _texts(self, table: dict[str, Any], key: str) -> tuple[str, ...]:
@@ -274,8 +309,15 @@ class _Reader:
             return tuple(name.strip() for name in self.environ[variable].split(",") if name.strip())
         value = table.get(key.rpartition(".")[2], [])
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise self._invalid(key, f"it is {value!r}, not a list of texts", 'write it as ["one", "two"]')
+            raise self._invalid(key, f"it is a {_kind(value)}, not a list of texts", 'write it as ["one", "two"]')
         return tuple(value)
+
+    def _refuse_unknown_variables(self) -> None:
+        """A variable with a slip in its name would otherwise be passed over in silence."""
+        for name in self.environ:
+            if name.startswith("MILLRACE_") and name not in VARIABLES and not _DATABASE_VARIABLE.fullmatch(name):
+                known = ", ".join([*VARIABLES[: -len(OWN_VARIABLES)], "MILLRACE_DATABASES_NAME_URL"])
+                raise ConfigUnknown(file="the environment", key=name, hint=nearest(name, VARIABLES), known=known)
 
     def _known(self, section: str, table: dict[str, Any], keys: tuple[str, ...]) -> None:
         for key in table:
@@ -293,6 +335,12 @@ class _Reader:
     @staticmethod
     def _variable(key: str) -> str:
         return "MILLRACE_" + re.sub(r"[^A-Z0-9]", "_", key.upper())
+
+
+def _kind(value: Any) -> str:
+    """What a value is. The value itself may be a secret in the wrong place."""
+    names = {bool: "yes or no", str: "text", int: "number", float: "number", list: "list", dict: "section"}
+    return names.get(type(value), type(value).__name__)
 
 
 def _flatten(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -21,7 +21,7 @@ def test_init_makes_a_project_and_never_writes_over_one(folder: Path, capsys: py
     assert (folder / "shop" / "shop.py").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["Shop", "my-shop", "1shop", "../shop", "class", "millrace", ""])
+@pytest.mark.parametrize("name", ["Shop", "my-shop", "1shop", "../shop", "class", "millrace", "json", ""])
 def test_names_that_are_no_module_are_refused(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", name]) == 1
     assert "MR-PROJECT-NAME-INVALID" in capsys.readouterr().err
@@ -98,6 +98,6 @@ def test_output_that_nobody_reads_is_no_error(folder: Path) -> None:
 def test_a_wrong_command_is_one_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert said.startswith("error: MR-USAGE-WRONG")
+    assert said.startswith("error: MR-USAGE-INVALID")
     assert said.count("\n") == 1
     assert "--help" in said

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.engine.sources import Source, schema_of
-from millrace.errors import SchemaBad, TimeBad
+from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import App, Topic
 
 pytestmark = pytest.mark.spark
@@ -97,8 +97,8 @@ def test_a_column_that_may_not_be_null_is_needed(spark: SparkSession) -> None:
 
 
 def test_a_schema_that_spark_cannot_read_is_told_with_its_line(spark: SparkSession) -> None:
-    with pytest.raises(SchemaBad, match="'views'") as caught:
+    with pytest.raises(SchemaInvalid, match="'views'") as caught:
         schema_of(topic("url strin", None))
     assert caught.value.where is not None
-    with pytest.raises(TimeBad, match="timestamp_ntz"):
+    with pytest.raises(TimeInvalid, match="timestamp_ntz"):
         schema_of(topic("at timestamp_ntz"))

@@ -96,9 +96,9 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
         lambda app, views: [app.stream(views)(passes) for _ in range(2)],
         "'passes'",
     ),
-    "bad topic name": (errors.NameBad, lambda app, _: app.topic("page views", SCHEMA), "page views"),
-    "name that leaves the folder": (errors.NameBad, lambda app, _: app.topic("../x", SCHEMA), "../x"),
-    "name too long": (errors.NameBad, lambda app, _: app.topic("x" * 181, SCHEMA), "180"),
+    "bad topic name": (errors.NameInvalid, lambda app, _: app.topic("page views", SCHEMA), "page views"),
+    "name that leaves the folder": (errors.NameInvalid, lambda app, _: app.topic("../x", SCHEMA), "../x"),
+    "name too long": (errors.NameInvalid, lambda app, _: app.topic("x" * 181, SCHEMA), "180"),
     "no input": (errors.InputMissing, lambda app, _: app.stream()(passes), "passes"),
     "input by name": (
         errors.InputUnknown,
@@ -113,9 +113,9 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
     ),
     "no schema": (errors.SchemaMissing, lambda app, _: app.topic("x", ""), "url string"),
     "schema of None": (errors.SchemaMissing, lambda app, _: app.topic("x", None), "url string"),  # type: ignore[arg-type]
-    "schema without a type": (errors.SchemaBad, lambda app, _: app.topic("x", "url"), "'url'"),
-    "schema with a column twice": (errors.SchemaBad, lambda app, _: app.topic("x", "a int, a int"), "twice"),
-    "schema that ends with a comma": (errors.SchemaBad, lambda app, _: app.topic("x", "a int,"), "empty"),
+    "schema without a type": (errors.SchemaInvalid, lambda app, _: app.topic("x", "url"), "'url'"),
+    "schema with a column twice": (errors.SchemaInvalid, lambda app, _: app.topic("x", "a int, a int"), "twice"),
+    "schema that ends with a comma": (errors.SchemaInvalid, lambda app, _: app.topic("x", "a int,"), "empty"),
     "stream of a stream without a schema": (
         errors.SchemaMissing,
         lambda app, views: app.stream(app.stream(views)(passes), name="second")(passes),
@@ -124,45 +124,45 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
     "time without lateness": (errors.LatenessMissing, lambda app, _: app.topic("x", SCHEMA, time="at"), "lateness="),
     "lateness without time": (errors.TimeMissing, lambda app, _: app.topic("x", SCHEMA, lateness="1 s"), "time="),
     "time that is no column": (
-        errors.TimeBad,
+        errors.TimeInvalid,
         lambda app, _: app.topic("x", SCHEMA, time="att", lateness="1 s"),
         "did you mean 'at'",
     ),
     "time that is no timestamp": (
-        errors.TimeBad,
+        errors.TimeInvalid,
         lambda app, _: app.topic("x", SCHEMA, time="url", lateness="1 s"),
         "is a string",
     ),
     "lateness that is no duration": (
-        errors.OptionBad,
+        errors.OptionInvalid,
         lambda app, _: app.topic("x", SCHEMA, time="at", lateness="soon"),
         "10 seconds",
     ),
     "lateness that is a number": (
-        errors.OptionBad,
+        errors.OptionInvalid,
         lambda app, _: app.topic("x", SCHEMA, time="at", lateness=5),  # type: ignore[arg-type]
         "10 seconds",
     ),
-    "no partitions": (errors.OptionBad, lambda app, _: app.topic("x", SCHEMA, partitions=0), "from 1"),
-    "empty key": (errors.OptionBad, lambda app, views: _later(app, views, key=[])(passes), "key"),
-    "unknown emission": (errors.OptionBad, lambda app, views: _later(app, views, emit="often")(passes), "updates"),
+    "no partitions": (errors.OptionInvalid, lambda app, _: app.topic("x", SCHEMA, partitions=0), "from 1"),
+    "empty key": (errors.OptionInvalid, lambda app, views: _later(app, views, key=[])(passes), "key"),
+    "unknown emission": (errors.OptionInvalid, lambda app, views: _later(app, views, emit="often")(passes), "updates"),
     "schema beside to": (
-        errors.OptionBad,
+        errors.OptionInvalid,
         lambda app, views: _later(app, views, to=views, schema="a int")(passes),
         "leave it out",
     ),
-    "too few parameters": (errors.ParametersWrong, lambda app, v: app.stream(v, v)(passes), "1 parameter, but"),
+    "too few parameters": (errors.ParametersInvalid, lambda app, v: app.stream(v, v)(passes), "1 parameter, but"),
     "too many parameters": (
-        errors.ParametersWrong,
+        errors.ParametersInvalid,
         lambda app, views: app.stream(views)(joins),
         "given 1 input",
     ),
     "traffic without parameters": (
-        errors.ParametersWrong,
+        errors.ParametersInvalid,
         lambda app, views: app.traffic(views, rate=1)(nothing),
         "takes 0",
     ),
-    "no rate": (errors.OptionBad, lambda app, views: app.traffic(views, rate=0)(passes), "above 0"),
+    "no rate": (errors.OptionInvalid, lambda app, views: app.traffic(views, rate=0)(passes), "above 0"),
     "traffic into a stream": (
         errors.InputUnknown,
         lambda app, views: app.traffic(app.stream(views)(passes), rate=1, name="t")(passes),  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def test_a_mistake_is_told_with_its_line(mistake: str) -> None:
 
 def test_lambdas_need_a_name() -> None:
     app, views = app_with_views()
-    with pytest.raises(errors.NameBad, match="<lambda>"):
+    with pytest.raises(errors.NameInvalid, match="<lambda>"):
         app.stream(views)(lambda p: p)
     app.stream(views, name="same")(lambda p: p)
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from millrace import config
 from millrace.cli.output import fail
-from millrace.errors import MillraceError, Unexpected, UsageWrong
+from millrace.errors import MillraceError, Unexpected, UsageInvalid
 
 INTERRUPTED = 130  # what shells expect of a command ended by Ctrl-C
 
@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong with a command in one sentence, with the exit code of the user's errors."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageWrong(reason=message, command=self.prog)
+        raise UsageInvalid(reason=message, command=self.prog)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -21,8 +21,8 @@ LOOK_S = 0.25
 def add(commands: Commands) -> None:
     run = command(commands, "run", run_app, "run an app: start the servers it needs, then its flows until Ctrl-C")
     run.epilog = (
-        "Ctrl-C (exit code 130) and SIGTERM (exit code 0) let the running batch end, so that the checkpoint is whole; "
-        "a second one stops at once."
+        "Ctrl-C and SIGTERM let the epoch at hand end, so that the checkpoint is whole (exit code 0); "
+        "a second one stops at once (130)."
     )
     _app(run)
     run.add_argument("--master", help="where Spark runs: local[4], spark://…, yarn, k8s://… (default: as configured)")
@@ -83,7 +83,7 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
         once=args.once,
         traffic=not args.no_traffic,
     )
-    signals = Signals(lambda: say("stopping after the running batch; Ctrl-C again stops at once"))
+    signals = Signals(lambda: say("stopping after this epoch; Ctrl-C again stops at once"))
     with signals, local.held(settings, ("kafka",), say=say):
         run.prepare()
         with Display(run.graph, settings, show) as display:
@@ -91,7 +91,7 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
                 _run(run, display, signals, limit_s)
             except KeyboardInterrupt:
                 if signals.asked.is_set():
-                    say("stopped at once; the next run does the interrupted batch again")
+                    say("stopped at once; the next run does the interrupted epoch again")
                 return signals.exit_code
             display.finish()
     return signals.exit_code

@@ -55,7 +55,7 @@ class Totals:
             f"{self.dead:,} dead" if self.dead else "",
             f"{self.late:,} late" if self.late else "",
             f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
-            f"{last.batch_ms:,} ms" if last else "",
+            f"{last.epoch_ms:,} ms" if last else "",
             f"event time {last.watermark:%H:%M:%S}" if last and last.watermark else "",
         )
 
@@ -106,7 +106,6 @@ class Display:
         self._totals: dict[str, Totals] = {stream.name: Totals() for stream in graph.streams}
         self._said_at = 0.0
         self._said: tuple[str, ...] = ()
-        self._dead_told = False
         self._live = _live() if sys.stdout.isatty() and sys.stderr.isatty() else None
 
     def __enter__(self) -> Display:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import sys
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from millrace.cli.output import Commands, command
 from millrace.config import Settings
 from millrace.errors import FolderTaken, JavaMissing, JavaTooOld, ProjectNameInvalid
 
-TOML = """# What this project is, and which servers it uses. Everything has a default; see `millrace --help`.
+TOML = """# What this project is, and which servers it uses. Everything has a default.
 
 [run]
 app = "{name}:app"      # what `millrace run` runs
@@ -71,7 +72,8 @@ def add(commands: Commands) -> None:
 
 def init(args: argparse.Namespace, _: Settings) -> None:
     name = args.name
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name in ("millrace", "pyspark", "test"):
+    taken = {"millrace", "pyspark", "test", *keyword.kwlist, *sys.stdlib_module_names}
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in taken:
         raise ProjectNameInvalid(name=name)
     folder = Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

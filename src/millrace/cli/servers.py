@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from millrace.cli.output import Commands, command, json_option, listing, say
-from millrace.config import Settings
+from millrace.config import Settings, masked
 from millrace.errors import LogAbsent, ResetUnsure
 
 USUAL = ("kafka", "connect", "postgres")
@@ -82,7 +82,7 @@ def down(args: argparse.Namespace, settings: Settings) -> None:
 def status(args: argparse.Namespace, settings: Settings) -> None:
     from millrace import local
 
-    columns = ("server", "state", "address", "pid", "memory_mb", "since", "ends")
+    columns = ("server", "state", "address", "pid", "memory_mb", "since", "ends", "about")
     listing(args, columns, map(asdict, local.status(settings)), "no servers")
 
 
@@ -117,7 +117,7 @@ def _was_replaced(path: Path, descriptor: int) -> bool:
 def url(args: argparse.Namespace, settings: Settings) -> None:
     from millrace import local
 
-    print(local.address(settings, args.server))
+    print(masked(local.address(settings, args.server)))
 
 
 def psql(args: argparse.Namespace, settings: Settings) -> int:

@@ -2,7 +2,7 @@
 
 A streaming query cannot write them beside its result (Spark refuses a union after a stateful operator, and the same
 source twice in one query). So a flow only counts them; when an epoch had some, its offsets are read once more as a
-batch and what does not fit is written. A ledger, one for each topic of an app, says up to which offsets that has been
+batch and what does not fit is written. A file, one for each topic of an app, says up to which offsets that has been
 done: what a crash left between an epoch's commit and its dead letters is made up for at the next start. At least once,
 like the flow itself; several flows that read a topic write its dead letters once.
 """

@@ -22,7 +22,7 @@ class Progress:
     dead: int
     late: int
     rows_per_s: float
-    batch_ms: int
+    epoch_ms: int
     watermark: datetime | None
 
 
@@ -47,7 +47,7 @@ def progress_of(flow: str, report: Mapping[str, Any]) -> Progress:
         dead=sum(_dead(report, name) for name in report.get("observedMetrics", {})),
         late=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report["stateOperators"]),
         rows_per_s=_number(report.get("processedRowsPerSecond")),
-        batch_ms=report["durationMs"].get("triggerExecution", 0),
+        epoch_ms=report["durationMs"].get("triggerExecution", 0),
         watermark=_time(report.get("eventTime", {}).get("watermark")),
     )
 

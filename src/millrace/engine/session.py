@@ -2,7 +2,7 @@
 
 What the JVM prints never reaches the terminal: its standard output and error are files from its first line on (a
 log4j setting alone comes too late for what the launcher and the JVM itself print). It runs in a session of its own, so
-that Ctrl-C and a SIGTERM to the process group reach Python only, which lets the running batch end. The JVM ends by
+that Ctrl-C and a SIGTERM to the process group reach Python only, which lets the epoch at hand end. The JVM ends by
 itself when Python does, because it watches the pipe between them.
 """
 
@@ -59,7 +59,7 @@ def session(settings: Settings, master: str | None = None, name: str = "millrace
             raise SessionElsewhere(running=running.master, wanted=master)
         base = SparkSession.getActiveSession() or SparkSession(running)
         own = base.newSession()
-        for key, value in {**_sql_options(wanted, settings), **_sql_only(settings.spark.options)}.items():
+        for key, value in {**_sql_options(wanted, settings), **_sql_only(settings.spark.revealed())}.items():
             own.conf.set(key, value)
         return own
     return _start(settings, wanted, name)
@@ -81,7 +81,7 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
         "spark.jars": ",".join(path.as_uri() for path in found),
         **_core_options(master, scratch),
         **_sql_options(master, settings),
-        **settings.spark.options,
+        **settings.spark.revealed(),
     }
     own_java = options.get("spark.driver.extraJavaOptions", "")
     options["spark.driver.extraJavaOptions"] = f"{_java_options(logs, scratch)} {own_java}".strip()
@@ -202,7 +202,7 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
     files = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     return {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(partitions(master, settings.spark.options)),
+        "spark.sql.shuffle.partitions": str(partitions(master, settings.spark.revealed())),
         f"{_STATE_STORE}.providerClass": state,
         f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         # Real-time mode refuses format 1, and a checkpoint cannot change its format later.

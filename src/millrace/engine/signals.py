@@ -13,7 +13,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-_CODES = {signal.SIGINT: 130, signal.SIGTERM: 0}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTED = 130  # what shells expect of a command that was interrupted
 
 
 class Signals:
@@ -23,11 +24,11 @@ class Signals:
         self.asked = threading.Event()
         self._on_first = on_first
         self._graceful = False
-        self._number: int | None = None
+        self._interrupted = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        for number in _CODES:
+        for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._came)
         return self
 
@@ -41,13 +42,13 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """What shells expect of Ctrl-C, and 0 for SIGTERM: that is how a run without an end is meant to be ended."""
-        return _CODES[signal.Signals(self._number)] if self._number is not None else 0
+        """0 after a clean stop, however it was asked for: that is how a run without an end is meant to end."""
+        return _INTERRUPTED if self._interrupted else 0
 
-    def _came(self, number: int, _: FrameType | None) -> None:
-        first, self._number = self._number is None, number
-        if self._graceful and first:
+    def _came(self, *_: int | FrameType | None) -> None:
+        if self._graceful and not self.asked.is_set():
             self.asked.set()
             self._on_first()
         else:
+            self._interrupted = True
             raise KeyboardInterrupt

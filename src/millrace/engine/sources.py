@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType, 
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import SchemaBad, TimeBad
+from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.log.java import java_options
 
@@ -59,7 +59,6 @@ class Source:
             "kafka.isolation.level": "read_committed",
             "groupIdPrefix": settings.named(group),
             "failOnDataLoss": "true",
-            "includeHeaders": "true",
             "subscribe": outside,
         }
         return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", options)
@@ -90,6 +89,7 @@ class Source:
             .options(**self.options)
             .option("startingOffsets", json.dumps({self.outside: start}))
             .option("endingOffsets", json.dumps({self.outside: end}))
+            .option("includeHeaders", "true")
             .load()
         )
         return self._parsed(raw).where(self._misfit()).withColumn("reason", self._reason()).drop(_PARSED)
@@ -158,10 +158,10 @@ def schema_of(topic: Topic) -> StructType:
         assert isinstance(schema, StructType)
     except PySparkException as error:
         reason = str(error).strip().partition("\n")[0][:200]
-        raise SchemaBad(name=topic.name, reason=reason, where=topic.where) from None
+        raise SchemaInvalid(name=topic.name, reason=reason, where=topic.where) from None
     if topic.time and not isinstance(schema[topic.time].dataType, TimestampType):
         kind = schema[topic.time].dataType.simpleString()
-        raise TimeBad(name=topic.name, column=topic.time, reason=f"is a {kind}", hint="", where=topic.where)
+        raise TimeInvalid(name=topic.name, column=topic.time, reason=f"is a {kind}", hint="", where=topic.where)
     return schema
 
 

@@ -8,7 +8,7 @@ from millrace.errors.base import UserError
 class ProjectNameInvalid(UserError):
     code = "MR-PROJECT-NAME-INVALID"
     text = "{name!r} cannot be the name of a project, because it becomes the name of a Python module"
-    fix = "choose one of lower-case letters, digits and _, that begins with a letter, like `shop`"
+    fix = "choose lower-case letters, digits and _, beginning with a letter, and no name that Python has, like `shop`"
 
 
 class FolderTaken(UserError):
@@ -17,7 +17,7 @@ class FolderTaken(UserError):
     fix = "choose another name, or empty it first"
 
 
-class UsageWrong(UserError):
-    code = "MR-USAGE-WRONG"
+class UsageInvalid(UserError):
+    code = "MR-USAGE-INVALID"
     text = "{reason}"
     fix = "see `{command} --help`"

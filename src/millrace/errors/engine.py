@@ -91,5 +91,7 @@ class TrafficFailed(UserError):
 
 class RecordsGone(ServerError):
     code = "MR-RECORDS-GONE"
-    text = "flow {flow!r} stopped because records it had not yet read are no longer in the topic ({reason})"
-    fix = "raise the topic's retention, then start the flow again with `millrace run --fresh {flow}`"
+    text = (
+        "flow {flow!r} stopped: records it had not yet read expired, or the topic was deleted and made anew ({reason})"
+    )
+    fix = "start it from what is there with `millrace run --fresh {flow}`; if they expired, raise the topic's retention"

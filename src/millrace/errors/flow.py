@@ -5,8 +5,8 @@ from __future__ import annotations
 from millrace.errors.base import UserError
 
 
-class NameBad(UserError):
-    code = "MR-NAME-BAD"
+class NameInvalid(UserError):
+    code = "MR-NAME-INVALID"
     text = "{kind} cannot be named {name!r}"
     fix = "begin with a letter, then letters, digits, '.', '-' and '_', {longest} characters at most"
 
@@ -41,8 +41,8 @@ class SchemaMissing(UserError):
     fix = "add its columns where it is defined, for example {example}"
 
 
-class SchemaBad(UserError):
-    code = "MR-SCHEMA-BAD"
+class SchemaInvalid(UserError):
+    code = "MR-SCHEMA-INVALID"
     text = "the schema of {name!r} does not read as columns: {reason}"
     fix = 'write it as "url string, user long, at timestamp"'
 
@@ -59,8 +59,8 @@ class TimeMissing(UserError):
     fix = 'add time="at", the name of a timestamp column'
 
 
-class TimeBad(UserError):
-    code = "MR-TIME-BAD"
+class TimeInvalid(UserError):
+    code = "MR-TIME-INVALID"
     text = "the event time of {name!r} is {column!r}, which {reason}{hint}"
     fix = "name a column of its schema that is a timestamp"
 
@@ -71,14 +71,14 @@ class CycleFound(UserError):
     fix = "write to another topic"
 
 
-class ParametersWrong(UserError):
-    code = "MR-PARAMETERS-WRONG"
+class ParametersInvalid(UserError):
+    code = "MR-PARAMETERS-INVALID"
     text = "{name!r} {takes}, but {gives}"
     fix = "{remedy}"
 
 
-class OptionBad(UserError):
-    code = "MR-OPTION-BAD"
+class OptionInvalid(UserError):
+    code = "MR-OPTION-INVALID"
     text = "{name!r} has {option}={given!r}"
     fix = "{remedy}"
 

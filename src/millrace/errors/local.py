@@ -14,7 +14,7 @@ class ServerUnknown(UserError):
 class ServerDown(ServerError):
     code = "MR-SERVER-DOWN"
     text = "{server} is not running"
-    fix = "start it with `millrace up {server}`, or name your own in millrace.toml"
+    fix = "start it with `millrace up {server}`"
 
 
 class ServerFailed(ServerError):
@@ -61,7 +61,7 @@ class BrokersFixed(UserError):
 
 class NeedsOrdinaryUser(ServerError):
     code = "MR-NEEDS-ORDINARY-USER"
-    text = "{server} refuses to run as root, and `setpriv`, which lowers that, is not on this machine"
+    text = "{server} refuses to run as root, and the program `setpriv`, which would run it as nobody, is not installed"
     fix = "run Millrace as an ordinary user, or install util-linux"
 
 
@@ -75,3 +75,15 @@ class ResetUnsure(UserError):
     code = "MR-RESET-UNSURE"
     text = "reset deletes the data of {what}, and cannot be undone"
     fix = "add --yes if you mean it"
+
+
+class PlatformUnsupported(ServerError):
+    code = "MR-PLATFORM-UNSUPPORTED"
+    text = "there is no build of {server} for {platform}"
+    fix = "install it yourself and name it under [databases] in millrace.toml"
+
+
+class ConnectNeedsOpenKafka(UserError):
+    code = "MR-CONNECT-NEEDS-OPEN-KAFKA"
+    text = "a local Connect cannot use your Kafka, because [kafka.options] asks for security that it would not be given"
+    fix = "name your own Connect with [connect] url, or start other servers: `millrace up postgres`"

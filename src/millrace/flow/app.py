@@ -14,10 +14,10 @@ from millrace.errors import (
     InputUnknown,
     LatenessMissing,
     NameTaken,
-    OptionBad,
-    ParametersWrong,
+    OptionInvalid,
+    ParametersInvalid,
     SchemaMissing,
-    TimeBad,
+    TimeInvalid,
     TimeMissing,
     Where,
     nearest,
@@ -117,9 +117,9 @@ class App:
                 raise InputUnknown(name=source, given=f"the {kind(topic)} {topic.name!r}", hint="", where=where)
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1_000_000:
                 remedy = "events a second: a number above 0, at most 1000000"
-                raise OptionBad(name=source, option="rate", given=rate, remedy=remedy, where=where)
+                raise OptionInvalid(name=source, option="rate", given=rate, remedy=remedy, where=where)
             if not (_binds(maker, 1) or _binds(maker, 2)):
-                raise ParametersWrong(
+                raise ParametersInvalid(
                     name=source,
                     takes=_takes(maker),
                     gives="made-up traffic is given one or two",
@@ -167,7 +167,7 @@ def _topic(
 ) -> Topic:
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
         remedy = f"a whole number from 1 to {MOST_PARTITIONS}"
-        raise OptionBad(name=name, option="partitions", given=partitions, remedy=remedy, where=where)
+        raise OptionInvalid(name=name, option="partitions", given=partitions, remedy=remedy, where=where)
     if schema is None and optional and time is None and lateness is None:
         return Topic(name, None, None, None, partitions, where)
     found = schemas.columns(name, schema or "", where)
@@ -177,9 +177,9 @@ def _topic(
         return Topic(name, schema, None, None, partitions, where)
     if time not in found:
         reason = "is not a column of it"
-        raise TimeBad(name=name, column=time, reason=reason, hint=nearest(str(time), found), where=where)
+        raise TimeInvalid(name=name, column=time, reason=reason, hint=nearest(str(time), found), where=where)
     if not found[time].lower().startswith("timestamp"):
-        raise TimeBad(name=name, column=time, reason=f"is a {found[time]}", hint="", where=where)
+        raise TimeInvalid(name=name, column=time, reason=f"is a {found[time]}", hint="", where=where)
     if lateness is None:
         raise LatenessMissing(name=name, where=where)
     return Topic(name, schema, time, _lateness_ms(name, lateness, where), partitions, where)
@@ -190,7 +190,7 @@ def _lateness_ms(name: str, lateness: str, where: Where) -> int:
         return durations.milliseconds(lateness)
     except (DurationInvalid, AttributeError):
         remedy = 'write a number and a unit, for example "10 seconds" or "2 minutes"'
-        raise OptionBad(name=name, option="lateness", given=lateness, remedy=remedy, where=where) from None
+        raise OptionInvalid(name=name, option="lateness", given=lateness, remedy=remedy, where=where) from None
 
 
 def _readable(topic: Topic) -> None:
@@ -202,20 +202,22 @@ def _refuse_twice(name: str, where: Where, **given: object) -> None:
     for option, value in given.items():
         if value is not None:
             remedy = "leave it out: the topic given with `to` has its own"
-            raise OptionBad(name=name, option=option, given=value, remedy=remedy, where=where)
+            raise OptionInvalid(name=name, option=option, given=value, remedy=remedy, where=where)
 
 
 def _keys(name: str, key: str | Sequence[str] | None, where: Where) -> tuple[str, ...]:
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
     if not all(isinstance(column, str) and column for column in keys) or (key is not None and not keys):
-        raise OptionBad(name=name, option="key", given=key, remedy="name a column, or a list of columns", where=where)
+        raise OptionInvalid(
+            name=name, option="key", given=key, remedy="name a column, or a list of columns", where=where
+        )
     return keys
 
 
 def _emission(name: str, emit: Emit | None, where: Where) -> Emit | None:
     if emit is not None and emit not in EMISSIONS:
         remedy = 'choose "updates" (each time results change) or "final" (once, when no more can come)'
-        raise OptionBad(name=name, option="emit", given=emit, remedy=remedy, where=where)
+        raise OptionInvalid(name=name, option="emit", given=emit, remedy=remedy, where=where)
     return emit
 
 
@@ -223,7 +225,7 @@ def _fits(name: str, body: Body, inputs: int, where: Where) -> None:
     if not _binds(body, inputs):
         gives = f"it is given {inputs} input{'s' if inputs > 1 else ''}"
         remedy = "one parameter for each input, in their order"
-        raise ParametersWrong(name=name, takes=_takes(body), gives=gives, remedy=remedy, where=where)
+        raise ParametersInvalid(name=name, takes=_takes(body), gives=gives, remedy=remedy, where=where)
 
 
 def _binds(function: Callable[..., Any], count: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from millrace.errors import NameBad, Where
+from millrace.errors import NameInvalid, Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +95,7 @@ def kind(node: Node) -> str:
 
 def checked_name(kind: str, name: object, where: Where) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise NameBad(kind=kind, name=name, longest=LONGEST_NAME, where=where)
+        raise NameInvalid(kind=kind, name=name, longest=LONGEST_NAME, where=where)
     return name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from millrace.errors import SchemaBad, SchemaMissing, Where
+from millrace.errors import SchemaInvalid, SchemaMissing, Where
 
 EXAMPLE = '"url string, user long, at timestamp"'
 
@@ -21,10 +21,10 @@ def columns(name: str, schema: str, where: Where) -> dict[str, str]:
         match = _COLUMN.fullmatch(part.strip())
         if not match:
             reason = f"{part.strip()!r} is not a name and a type" if part.strip() else "a column is empty"
-            raise SchemaBad(name=name, reason=reason, where=where)
+            raise SchemaInvalid(name=name, reason=reason, where=where)
         column = match[1][1:-1].replace("``", "`") if match[1].startswith("`") else match[1]
         if column in found:
-            raise SchemaBad(name=name, reason=f"column {column!r} is there twice", where=where)
+            raise SchemaInvalid(name=name, reason=f"column {column!r} is there twice", where=where)
         found[column] = match[2].strip()
     return found
 

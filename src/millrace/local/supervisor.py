@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from millrace.config import Settings
+from millrace.config import Settings, masked
 from millrace.errors import (
     NeedsOrdinaryUser,
     PortLost,
@@ -56,6 +56,7 @@ def _quiet(_: str) -> None:
 @dataclass(frozen=True)
 class Status:
     server: str
+    about: str
     state: str  # running | stopped | died | yours
     address: str | None = None
     pid: int | None = None
@@ -180,11 +181,12 @@ def status(settings: Settings) -> list[Status]:
         site, found = _look(settings, server)
         memory = Memory.read(site.folder)
         if own := _own(settings, server.name):
-            rows.append(Status(server.name, "yours", own))
+            rows.append(Status(server.name, server.about, "yours", masked(own)))
         elif found is not None:
             rows.append(
                 Status(
                     server.name,
+                    server.about,
                     "running",
                     server.address(site),
                     found.pid,
@@ -196,7 +198,7 @@ def status(settings: Settings) -> list[Status]:
             )
         else:
             log = str(site.log) if site.log.exists() else None
-            rows.append(Status(server.name, "died" if memory.pid else "stopped", log=log))
+            rows.append(Status(server.name, server.about, "died" if memory.pid else "stopped", log=log))
     return rows
 
 
@@ -219,13 +221,11 @@ def site_of(settings: Settings, name: str) -> Site:
 
 
 def _own(settings: Settings, name: str) -> str | None:
-    own = {
-        "kafka": settings.kafka.bootstrap,
-        "connect": settings.connect.url,
-        "registry": settings.registry.url,
-        "apicurio": settings.registry.url,
-    }
-    return own.get("kafka" if name.startswith("kafka-") else name)
+    """The address of the user's own server of this name, if one is configured."""
+    if name == "kafka" or name.startswith("kafka-"):
+        return settings.kafka.bootstrap
+    endpoint = {"connect": settings.connect, "registry": settings.registry, "apicurio": settings.registry}.get(name)
+    return endpoint.url.reveal() if endpoint and endpoint.url else None
 
 
 def _server(settings: Settings, name: str) -> Server:
@@ -284,8 +284,9 @@ def _place(site: Site, detach: bool, taken: set[int], say: Say) -> Site:
     remembered = memory.ports
     ports = choose_ports(site.server.ports, remembered, taken)
     for role, port in ports.items():
-        if remembered.get(role, port) != port:
-            say(f"{site.server.name}: port {remembered[role]} is taken by somebody else, using {port}")
+        wanted = remembered.get(role, site.server.ports[role])
+        if wanted != port:
+            say(f"{site.server.name}: port {wanted} is taken by somebody else, using {port}")
     holders = None if detach else (os.getpid(),)
     Memory(ports, None, holders, datetime.now(UTC).isoformat(timespec="seconds")).write(site.folder)
     return replace(site, ports=ports)

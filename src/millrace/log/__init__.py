@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from millrace import config
 from millrace.config import Settings
 from millrace.log.connection import Connection
 from millrace.log.deadletters import DeadLetter, DeadLetters
@@ -53,11 +54,11 @@ __all__ = [
 
 
 class Log:
-    """The log that `settings` names. Nothing is connected to before it is used."""
+    """The log that `settings` names, by default those of the project that we are in. Connects when it is first used."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._connection = Connection(settings)
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or config.load()
+        self._connection = Connection(self.settings)
         self._writers: dict[tuple[str, str], Writer] = {}
 
     @property

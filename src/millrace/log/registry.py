@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from millrace import local
-from millrace.config import Settings
+from millrace.config import Settings, masked
 from millrace.errors import ExtraMissing, RecordSchemaInvalid, RegistryUnreachable
 
 EXTRA = "registry"
@@ -75,7 +75,7 @@ class Registry:
         return (_httpx_compat.httpx.HTTPError, OSError)
 
     def _unreachable(self, error: Exception) -> RegistryUnreachable:
-        return RegistryUnreachable(address=self.address, reason=_line(str(error)) or type(error).__name__)
+        return RegistryUnreachable(address=masked(self.address), reason=_line(str(error)) or type(error).__name__)
 
 
 def framed(number: int, content: bytes) -> bytes:

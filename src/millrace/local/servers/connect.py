@@ -6,7 +6,7 @@ import json
 import urllib.request
 from functools import partial
 
-from millrace.errors import PortLost
+from millrace.errors import ConnectNeedsOpenKafka, PortLost
 from millrace.local import jars
 from millrace.local.declare import HOST, Command, Server, Site
 from millrace.local.servers import jvm
@@ -16,6 +16,8 @@ ANSWER_LIMIT_S = 5
 
 
 def _command(site: Site) -> Command:
+    if site.settings.kafka.options:
+        raise ConnectNeedsOpenKafka()
     plugins = site.folder / "plugins"
     plugins.mkdir(parents=True, exist_ok=True)
     replication = 3 if "," in site.neighbour("kafka") else 1

@@ -17,7 +17,6 @@ HEAP_MB = 512
 FORMAT_LIMIT_S = 120
 # Prepared transactions of a stopped flow must outlive a long weekend; Kafka's own maximum is 15 minutes.
 TRANSACTION_MAX_MS = 7 * 24 * 3600 * 1000
-CHOICES = (1, 3)
 
 
 def servers(settings: Settings, wanted: int | None) -> list[Server]:

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 from millrace import config
-from millrace.errors import PortLost, ServerNotInstalled
+from millrace.errors import PlatformUnsupported, PortLost
 from millrace.local import jars, unpack
 from millrace.local.declare import HOST, Command, Server, Site, fill, is_root
 
@@ -26,8 +26,7 @@ def _group() -> str:
     machine = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64": "arm64v8"}.get(platform.machine())
     system = {"Linux": "linux", "Darwin": "darwin"}.get(platform.system())
     if machine is None or system is None:
-        looked = f"no build for {platform.system()} {platform.machine()}"
-        raise ServerNotInstalled(server="postgres", looked=looked, install="name your own in millrace.toml")
+        raise PlatformUnsupported(server="postgres", platform=f"{platform.system()} {platform.machine()}")
     return f"postgres-{system}-{machine}"
 
 

@@ -1,0 +1,39 @@
+"""The Python of the guide runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace import local
+from millrace.config import Settings
+
+GUIDE = Path(__file__).parent.parent / "docs" / "guide"
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (GUIDE / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.spark
+def test_flows(spark: Any) -> None:
+    app, test = blocks("flows.md")
+    names: dict[str, Any] = {}
+    exec(app, names)
+    graph = names["app"].graph()
+    assert {stream.name for stream in graph.streams} == {"large", "by_minute"}
+    exec(test, names)
+    names["test_large"](spark)
+
+
+@pytest.mark.server
+def test_log(settings: Settings, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("log.md")
+    (folder / "millrace.toml").write_text(
+        f'prefix = "guide"\n[kafka]\nbootstrap = "{local.address(settings, "kafka")}"\n'
+    )
+    exec(block, {})
+    assert "b'4711' {'card': '4711', 'amount': 12.5}" in capsys.readouterr().out
