@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from pathlib import Path
 
+import psutil
 import pytest
 
 from millrace.config import Settings
+from millrace.local import process
 from tests.command import millrace
 
 pytestmark = pytest.mark.server
@@ -47,3 +50,16 @@ def test_the_plain_prompt_reads_statements_from_standard_input(
     assert answer.returncode == 0, answer.stderr
     for word in ("CREATE TABLE", "INSERT 0 2", "total", "3", "1"):
         assert word in answer.stdout
+
+
+@pytest.mark.usefixtures("postgres", "connect")
+@pytest.mark.parametrize("server", ["kafka", "connect", "postgres"])
+def test_nothing_listens_beyond_loopback(settings: Settings, server: str) -> None:
+    heard = {
+        connection.laddr.ip
+        for member in process.marked(settings.state_folder, server)
+        for connection in member.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert heard, "it listens at all"
+    assert all(ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback for address in heard), heard
