@@ -124,7 +124,7 @@ def test_killed_stopped_and_interrupted_it_goes_on_and_loses_nothing(
     with start("run", cwd=folder) as again:
         until(has(900), "all of three parts", LIMIT_S)
         again.send_signal(signal.SIGTERM)
-        assert "stopping after the running batch" in ended(again)
+        assert "stopping after this epoch" in ended(again)
         assert again.returncode == 0
     assert is_whole(folders)
 

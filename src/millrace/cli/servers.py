@@ -59,7 +59,7 @@ def up(args: argparse.Namespace, settings: Settings) -> int:
     with local.held(settings, names, brokers=args.brokers, say=say) as addresses:
         _print_addresses(addresses)
         say("running until Ctrl-C (`--detach` lets them run on)")
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             signal.pause()
         except KeyboardInterrupt:
