@@ -12,7 +12,6 @@ import pytest
 from millrace import config, local
 from millrace.config import Settings
 
-
 # A run in the background of a shell has SIGINT ignored, and its children inherit that: Ctrl-C could not be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
