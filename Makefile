@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format lock jars wheel clean bench-log
+.PHONY: help setup demo test test-all test-fast lint format lock jars wheel clean bench-log
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -17,6 +17,9 @@ demo: setup ## start the servers, make events, count them on Spark, print the co
 
 test: setup lint ## run all tests
 	@$(BIN)/pytest
+
+test-all: setup lint ## run all tests, also those that otherwise take turns from day to day
+	@TEST_ALL=1 $(BIN)/pytest
 
 test-fast: setup ## run the tests that need neither a server nor Spark
 	@$(BIN)/pytest -m "not server and not spark" --quiet

@@ -25,6 +25,7 @@ from millrace.local import process
 from millrace.local.declare import is_free
 from tests import amqp, debian
 from tests.command import until
+from tests.rotation import todays
 
 LIMIT_S = 30
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -152,7 +153,7 @@ TRIALS = [
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.server)
+@pytest.mark.parametrize("trial", todays(TRIALS, 2), ids=lambda trial: trial.server)
 def test_what_was_acknowledged_survives_kill_9_and_down(trial: Trial, folder: Path) -> None:
     if trial.program:
         debian.require(Path(trial.program), *trial.packages)

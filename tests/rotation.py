@@ -1,0 +1,17 @@
+"""Many alike and slow cases: each run takes some of them, another day others; `make test-all` takes them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+Case = TypeVar("Case")
+
+
+def todays(cases: Sequence[Case], count: int) -> list[Case]:
+    if os.environ.get("TEST_ALL"):
+        return list(cases)
+    first = datetime.now(UTC).toordinal() * count
+    return [cases[(first + number) % len(cases)] for number in range(min(count, len(cases)))]
