@@ -12,8 +12,10 @@ import pytest
 from millrace import config, local
 from millrace.config import Settings
 
-# A run in the background of a shell has SIGINT ignored, and its children inherit that: Ctrl-C could not be tested.
+# A run in the background of a shell, or under nohup, has these ignored, and its children inherit that: what they do
+# could not be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

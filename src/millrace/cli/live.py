@@ -56,7 +56,7 @@ class Totals:
             f"{self.late:,} late" if self.late else "",
             f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
             f"{last.epoch_ms:,} ms" if last else "",
-            f"event time {last.watermark:%H:%M:%S}" if last and last.watermark else "",
+            f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
         )
 
 
