@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millrace.config import Endpoint
+from millrace.config import Endpoint, Secret
 from millrace.errors import (
     FormatUnknown,
     RecordSchemaInvalid,
@@ -140,7 +140,7 @@ for module in ("avro", "protobuf"):
 
 @pytest.fixture
 def with_registry(log: Log, registry: str) -> Log:
-    return Log(replace(log.settings, registry=Endpoint(registry)))
+    return Log(replace(log.settings, registry=Endpoint(Secret("registry.url", registry))))
 
 
 @pytest.mark.server
@@ -180,6 +180,6 @@ def test_json_needs_no_registry(log: Log) -> None:
     assert json_format.encode({"a": 1}) == b'{"a":1}'
     with pytest.raises(FormatUnknown, match="did you mean 'avro'"):
         log.format("any", "arvo")
-    away = Log(replace(log.settings, registry=Endpoint("http://127.0.0.1:1")))
+    away = Log(replace(log.settings, registry=Endpoint(Secret("registry.url", "http://127.0.0.1:1"))))
     with pytest.raises(RegistryUnreachable, match=r"127\.0\.0\.1:1"):
         away.format("any", "avro", AVRO)

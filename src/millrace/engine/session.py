@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
@@ -134,14 +135,16 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 def close(spark: SparkSession) -> None:
-    """Ends the session and its JVM, and waits until the process is gone."""
-    spark.stop()
+    """Ends the session and its JVM, and waits until the process is gone; one that was killed is gone already."""
     gateway: Any = SparkContext._gateway
+    with contextlib.suppress(Py4JError, OSError):
+        spark.stop()
     if gateway is None or gateway.proc is None:
         return
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+        gateway.proc.stdin.close()
     try:
         gateway.proc.wait(JVM_END_S)
     except subprocess.TimeoutExpired:
