@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from millrace import config, local
 from millrace.config import Settings
-from millrace.errors import BrokersFixed
+from millrace.errors import BrokersFixed, FolderUnfit
 from millrace.log import Log
 from tests.command import until
 
@@ -172,3 +172,21 @@ def test_what_acks_1_can_lose(three: Settings) -> None:
 def test_the_number_of_brokers_is_fixed(three: Settings) -> None:
     with pytest.raises(BrokersFixed, match="millrace reset kafka"):
         local.up(three, ("kafka",), brokers=1)
+
+
+@pytest.mark.parametrize("name", ["Müller 日本 %20 ${HOME}", "back\\slash = : #"])
+def test_data_stays_in_the_project_whatever_its_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    settings = config.load(folder)
+    with local.held(settings, ("kafka",)):
+        assert (local.site_of(settings, "kafka").data / "meta.properties").exists()
+        assert local.site_of(settings, "kafka").log.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_comma_in_the_folders_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a,b").mkdir()
+    with pytest.raises(FolderUnfit, match="comma"):
+        local.up(config.load(tmp_path / "a,b"), ("kafka",))
+    assert [path.name for path in tmp_path.iterdir()] == ["a,b"]

@@ -247,3 +247,12 @@ def test_a_port_lost_between_choice_and_start_is_chosen_anew(folder: Path, monke
             rival.close()
     assert len(chosen) == 2
     assert chosen[0]["sql"] != chosen[1]["sql"]
+
+
+def test_a_state_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
+    (folder / ".millrace").write_text("in the way")
+    for command in (["up", "postgres"], ["down"], ["reset", "--yes"]):
+        answer = millrace(*command, cwd=folder)
+        assert answer.returncode == 2
+        assert answer.stderr.startswith("error: MR-STATE-FOLDER-UNUSABLE")
+        assert answer.stderr.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -10,7 +11,7 @@ from typing import NoReturn
 
 from millrace import config
 from millrace.cli.output import fail
-from millrace.errors import MillraceError, Unexpected, UsageInvalid
+from millrace.errors import MillraceError, StateFolderUnusable, Unexpected, UsageInvalid
 
 INTERRUPTED = 130  # what shells expect of a command ended by Ctrl-C
 
@@ -70,13 +71,16 @@ def _run(argv: list[str]) -> int:
     return int(args.run(args, config.load()) or 0)
 
 
-def _unexpected(error: Exception) -> Unexpected:
-    log = config.find_folder() / config.STATE_FOLDER / "logs" / "millrace.log"
+def _unexpected(error: Exception) -> MillraceError:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT):
+        return StateFolderUnusable(folder=error.filename or "the disk", reason=error.strerror)
+    first = str(error).strip().partition("\n")[0]
     try:
+        log = config.find_folder() / config.STATE_FOLDER / "logs" / "millrace.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as file:
             file.write("".join(traceback.format_exception(error)))
-    except OSError:
-        traceback.print_exception(error)
-    first = str(error).strip().partition("\n")[0]
-    return Unexpected(kind=type(error).__name__, reason=first[:300], log=log)
+        place = str(log)
+    except OSError as unwritable:
+        place = f"no file, because none could be written ({unwritable.strerror})"
+    return Unexpected(kind=type(error).__name__, reason=first[:300], log=place)

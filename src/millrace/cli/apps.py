@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.output import Commands, command, say
 from millrace.config import Settings
+from millrace.errors import ServerDown
 
 if TYPE_CHECKING:
     from millrace.cli.live import Display
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from millrace.engine.signals import Signals
 
 LOOK_S = 0.25
+SERVER_LOOK_S = 2.0
 
 
 def add(commands: Commands) -> None:
@@ -104,11 +106,26 @@ def _run(run: Run, display: Display, signals: Signals, limit_s: float | None) ->
             say(f"{flow} starts afresh; its old checkpoint is {aside}")
         signals.be_graceful()
         started = time.monotonic()
+        looked = started
         while not signals.asked.wait(LOOK_S) and not run.done:
             display.update(run.poll())
+            if time.monotonic() - looked > SERVER_LOOK_S:
+                _refuse_dead_kafka(run)
+                looked = time.monotonic()
             if limit_s is not None and time.monotonic() - started > limit_s:
                 break
         display.update(run.stop())
+
+
+def _refuse_dead_kafka(run: Run) -> None:
+    """Spark would try to reach a dead broker for minutes, without a word."""
+    from millrace import local
+
+    try:
+        local.address(run.settings, "kafka")
+    except ServerDown:
+        run.kill()
+        raise
 
 
 def _log_to_file(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from millrace.cli.output import Commands, command, json_option, listing, noun, say
 from millrace.config import Settings
+from millrace.errors import StdinClosed
 
 if TYPE_CHECKING:
     from millrace.log import Log
@@ -181,6 +182,8 @@ def write(args: argparse.Namespace, settings: Settings) -> int:
     with log.writer(args.topic, acks=args.acks) as writer, _Rejects(args, settings) as rejects:
         encode = _encode(args, log)
         lines = LineWriter(writer, rejects.keep, key=args.key, raw=args.raw, encode=encode)
+        if sys.stdin is None:
+            raise StdinClosed(command="topic write")
         if sys.stdin.isatty():
             say(f"writing lines to topic {args.topic}; Ctrl-D ends")
         for chunk in chunks(sys.stdin.fileno()):

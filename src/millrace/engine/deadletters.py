@@ -35,7 +35,8 @@ class DeadLetters:
     def __init__(self, source: Source, folder: Path, log: Log) -> None:
         self.source = source
         self.written = 0
-        self._path = folder / f"{source.topic.name}.json"
+        # By the topic's identity: one that was deleted and made again begins from its start.
+        self._path = folder / f"{source.topic.name}-{log.topics.identity(source.topic.name)}.json"
         self._log = log
         self._done = self._load()
 

@@ -18,16 +18,20 @@ from pyspark.sql.types import StructType
 from millrace.config import Settings
 from millrace.engine.lock import write_whole
 from millrace.engine.sources import Source
-from millrace.errors import InputsChanged, SchemaChanged
+from millrace.errors import InputsChanged, RecordsGone, SchemaChanged
 from millrace.flow import Stream
+from millrace.log import Log
 
 CHECKPOINT, RECORD = "checkpoint", "flow.json"
 
 
 @dataclass(frozen=True)
 class Input:
+    """`identity` tells the topic from another of its name that was made later."""
+
     topic: str
     schema: str
+    identity: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class Definition:
     partitions: int
 
     @classmethod
-    def of(cls, stream: Stream, sources: tuple[Source, ...], partitions: int) -> Definition:
-        inputs = tuple(Input(source.outside, ddl(source.schema)) for source in sources)
+    def of(cls, stream: Stream, sources: tuple[Source, ...], partitions: int, log: Log) -> Definition:
+        inputs = tuple(
+            Input(source.outside, ddl(source.schema), log.topics.identity(source.topic.name)) for source in sources
+        )
         return cls(inputs, stream.output.name, stream.key, partitions)
 
 
@@ -68,6 +74,10 @@ def check(stream: Stream, sources: tuple[Source, ...], folder: Path, old: Defini
     if [each.topic for each in old.inputs] != [each.topic for each in new.inputs]:
         before, after = (", ".join(each.topic for each in definition.inputs) for definition in (old, new))
         raise InputsChanged(flow=stream.name, old=before, new=after, where=stream.where)
+    for before_topic, after_topic in zip(old.inputs, new.inputs, strict=True):
+        if before_topic.identity not in ("", after_topic.identity):
+            reason = f"{after_topic.topic} is not the topic that the checkpoint was made with"
+            raise RecordsGone(flow=stream.name, reason=reason, where=stream.where)
     stateful = has_state(folder)
     for source, before_input, after_input in zip(sources, old.inputs, new.inputs, strict=True):
         before_schema, after_schema = before_input.schema, after_input.schema

@@ -22,9 +22,9 @@ from millrace.engine import definition, failures, lock, running
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.progress import Progress, Span
 from millrace.engine.running import RunningFlow
-from millrace.engine.session import close, kill, log_file, session
+from millrace.engine.session import close, jvm_lives, kill, log_file, session
 from millrace.engine.traffic import TrafficThread
-from millrace.errors import FlowUnknown, MillraceError, nearest
+from millrace.errors import FlowUnknown, MillraceError, SessionGone, nearest
 from millrace.flow import App, Graph, Stream
 from millrace.log import Log
 
@@ -107,7 +107,13 @@ class Run:
 
     def poll(self) -> list[Progress]:
         """What happened since the last time. Raises the error of a flow, or of traffic, that ended by itself."""
-        heard = self._hear(self.flows.values())
+        try:
+            heard = self._hear(self.flows.values())
+        except (Py4JError, OSError):
+            if jvm_lives():
+                raise
+            self.kill()
+            raise SessionGone(log=self._log_file) from None
         self._raise_failure()
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             for flow in self.flows.values():

@@ -109,7 +109,7 @@ def start(
             # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
             own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
         partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
-        new = definition.Definition.of(stream, sources, partitions)
+        new = definition.Definition.of(stream, sources, partitions, log)
         if old is not None:
             definition.check(stream, sources, folder, old, new)
             _refuse_gap(stream, sources, folder, log)

@@ -9,6 +9,7 @@ itself when Python does, because it watches the pipe between them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from millrace.config import Settings
@@ -89,6 +91,7 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
     conf = SparkConf(loadDefaults=False)
     for key, value in options.items():
         conf.set(key, value)
+    _quiet_pyspark()
     if SparkContext._gateway is None:
         _launch(conf, logs, master)
     with _interrupts_kept():
@@ -97,6 +100,12 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
     return SparkSession(context)
+
+
+def _quiet_pyspark() -> None:
+    """PySpark prints the JVM's stack trace of every analysis error to the terminal; the error itself says enough."""
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
+    logger.handlers = [logging.NullHandler()]
 
 
 @contextlib.contextmanager
@@ -150,6 +159,11 @@ def close(spark: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+
+
+def jvm_lives() -> bool:
+    gateway: Any = SparkContext._gateway
+    return gateway is not None and (gateway.proc is None or gateway.proc.poll() is None)
 
 
 def kill() -> None:

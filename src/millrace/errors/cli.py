@@ -17,6 +17,12 @@ class FolderTaken(UserError):
     fix = "choose another name, or empty it first"
 
 
+class StdinClosed(UserError):
+    code = "MR-STDIN-CLOSED"
+    text = "`millrace {command}` reads lines from standard input, which is closed"
+    fix = "give it a file or a pipe: `millrace {command} … < FILE`"
+
+
 class UsageInvalid(UserError):
     code = "MR-USAGE-INVALID"
     text = "{reason}"

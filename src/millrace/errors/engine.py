@@ -17,6 +17,12 @@ class SessionFailed(ServerError):
     fix = "see {log}"
 
 
+class SessionGone(ServerError):
+    code = "MR-SESSION-GONE"
+    text = "Spark's process ended: it was killed, perhaps because the machine ran out of memory"
+    fix = "run the same command again, it goes on where it was; {log} may say more"
+
+
 class FlowLocked(UserError):
     code = "MR-FLOW-LOCKED"
     text = "flow {flow!r} is already being run by process {pid} on {host}, since {since}"

@@ -87,3 +87,15 @@ class ConnectNeedsOpenKafka(UserError):
     code = "MR-CONNECT-NEEDS-OPEN-KAFKA"
     text = "a local Connect cannot use your Kafka, because [kafka.options] asks for security that it would not be given"
     fix = "name your own Connect with [connect] url, or start other servers: `millrace up postgres`"
+
+
+class FolderUnfit(UserError):
+    code = "MR-FOLDER-UNFIT"
+    text = "{server} cannot keep its data in {folder}, because it {reason}"
+    fix = "rename the folder, or work in another one"
+
+
+class StateFolderUnusable(ServerError):
+    code = "MR-STATE-FOLDER-UNUSABLE"
+    text = "{folder}, where Millrace keeps data and logs, cannot be written ({reason})"
+    fix = "free some room, or see to it that it is a folder that you may write to"

@@ -41,6 +41,12 @@ class TopicNameInvalid(UserError):
     fix = "use letters, digits, '.', '_' and '-', 249 characters at most with the prefix"
 
 
+class CountInvalid(UserError):
+    code = "MR-COUNT-INVALID"
+    text = "{option} cannot be {given}"
+    fix = "give a whole number from 1 to {most}"
+
+
 class TopicUnknown(UserError):
     code = "MR-TOPIC-UNKNOWN"
     text = "there is no topic {topic!r}{hint}"

@@ -193,7 +193,8 @@ def fill(site: Site, argv: list[str], limit_s: float, env: Mapping[str, str] | N
         said = words.read().strip()
     with site.log.open("a", encoding="utf-8") as log:
         log.write(said + "\n")
-    raise ServerFailed(server=site.server.name, reason=said.rpartition("\n")[2][:300] or "nothing", log=site.log)
+    words_of_it = [line.strip() for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    raise ServerFailed(server=site.server.name, reason=(words_of_it or ["nothing"])[-1][:300], log=site.log)
 
 
 def installed(*programs: str, server: str, install: str) -> Path:

@@ -34,6 +34,7 @@ from millrace.errors import (
     ServerNotReady,
     ServersBusy,
     ServerUnknown,
+    StateFolderUnusable,
     nearest,
 )
 from millrace.local import process
@@ -158,7 +159,8 @@ def _end(settings: Settings, servers: Sequence[Server], held_by: int | None) -> 
         if process.finish(settings.state_folder, site.server.name, first, site.server.stop_limit_s):
             ended.append(site.server.name)
         if site.folder.exists():
-            replace(memory, pid=None, holders=(), started=None).write(site.folder)
+            with contextlib.suppress(OSError):  # a full disk: what is not noted is found out by the mark
+                replace(memory, pid=None, holders=(), started=None).write(site.folder)
     return ended
 
 
@@ -432,9 +434,13 @@ def _let_go() -> None:
 
 @contextlib.contextmanager
 def _locked(settings: Settings) -> Iterator[None]:
-    settings.state_folder.mkdir(parents=True, exist_ok=True)
+    try:
+        settings.state_folder.mkdir(parents=True, exist_ok=True)
+        file = (settings.state_folder / "lock").open("a")
+    except OSError as error:
+        raise StateFolderUnusable(folder=settings.state_folder, reason=error.strerror) from None
     deadline = time.monotonic() + LOCK_LIMIT_S
-    with (settings.state_folder / "lock").open("a") as lock:
+    with file as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
 
 from millrace.durations import milliseconds
 from millrace.errors import (
+    CountInvalid,
     KafkaRefused,
     PartitionsFewer,
     PartitionsMoveKeys,
@@ -56,6 +57,8 @@ _REFUSED = (
     KafkaError.TOPIC_EXCEPTION,
     KafkaError._INVALID_ARG,
 )
+MOST_PARTITIONS = 10_000
+MOST_COPIES = 100
 # A leader is being chosen: just after a topic was made, partitions were added or a broker was lost.
 _PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -131,6 +134,10 @@ class Topics:
         """Makes a topic. `retention` is a duration or "forever"; `replication` is the broker's default unless given."""
         outside = self.outside(name)
         wanted = {**_config(retention, retention_bytes, compact), **(config or {})}
+        counts = (("partitions", partitions, MOST_PARTITIONS), ("replication", replication, MOST_COPIES))
+        for option, number, most in counts:
+            if number is not None and not 1 <= number <= most:
+                raise CountInvalid(option=option, given=number, most=most)
         topic = NewTopic(outside, partitions, replication or -1, config=wanted)
         try:
             self._admin.create_topics([topic], operation_timeout=ANSWER_S)[outside].result()
@@ -149,6 +156,15 @@ class Topics:
         except TopicExists:  # somebody was faster
             return False
         return True
+
+    def identity(self, name: str) -> str:
+        """What tells a topic from another of the same name that was made after it was deleted."""
+        outside = self.outside(name)
+        try:
+            found = self._admin.describe_topics(TopicCollection([outside]), request_timeout=ANSWER_S)[outside].result()
+        except KafkaException as error:
+            raise self._refused(name, error, "describe a topic") from None
+        return str(found.topic_id)
 
     def describe(self, name: str) -> TopicDescription:
         known = self.known(name)

@@ -157,6 +157,8 @@ class Writer:
     def _batch(self, messages: list[dict[str, Any]], size_bytes: int) -> None:
         """Hands over a batch that surely fits the queue: in a full one later records could overtake earlier ones."""
         self._make_room(len(messages), size_bytes)
+        if self.failed:  # going on would only lose more
+            self.flush()
         taken = self._producer.produce_batch(self._outside, messages)
         self._sent.append((taken, size_bytes))
         self._sent_records += taken
@@ -178,6 +180,8 @@ class Writer:
             if waiting + records <= QUEUE_RECORDS and self._sent_bytes + size_bytes <= QUEUE_BYTES:
                 return
             self._producer.poll(_WAIT_S)
+            if self.failed:
+                return
         self._sent.clear()
         self._sent_records = self._sent_bytes = 0
 

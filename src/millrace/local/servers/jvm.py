@@ -42,10 +42,16 @@ def temporary(site: Site) -> Path:
 
 
 def write_properties(path: Path, values: dict[str, object]) -> Path:
-    """A Java properties file; values here are numbers, names, addresses and paths of ours, written with / and no \\."""
+    """A Java properties file: Latin-1, with everything else and the backslash escaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()), encoding="utf-8")
+    path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in values.items()), encoding="ascii")
     return path
+
+
+def _escaped(value: object) -> str:
+    units = str(value).replace("\\", "\\\\").encode("utf-16-be")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(chr(low) if not high and 32 <= low < 127 else f"\\u{high:02x}{low:02x}" for high, low in pairs)
 
 
 def _logging(site: Site) -> Path:

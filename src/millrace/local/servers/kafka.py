@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from millrace.config import Settings
-from millrace.errors import BrokersFixed, PortLost
+from millrace.errors import BrokersFixed, FolderUnfit, PortLost
 from millrace.local import jars, java
 from millrace.local.declare import HOST, Command, Memory, Server, Site, fill
 from millrace.local.servers import jvm
@@ -65,6 +65,8 @@ def _cluster_id(site: Site) -> str:
 
 
 def _format(site: Site, count: int, node: int) -> None:
+    if "," in str(site.data):  # Kafka takes its data folders as a list
+        raise FolderUnfit(server=site.server.name, folder=site.settings.folder, reason="has a comma in its name")
     config = _config(site, node, count)
     (_first_folder(site) / "brokers").write_text(str(count), encoding="utf-8")
     argv = [
