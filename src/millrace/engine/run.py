@@ -84,6 +84,9 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: TracebackType | BaseException | None) -> None:
+        if kind is not None and issubclass(kind, Py4JError | OSError) and not jvm_lives():
+            self.kill()
+            raise SessionGone(log=self._log_file) from None
         self._leave(kind)
 
     def prepare(self) -> None:
@@ -107,13 +110,7 @@ class Run:
 
     def poll(self) -> list[Progress]:
         """What happened since the last time. Raises the error of a flow, or of traffic, that ended by itself."""
-        try:
-            heard = self._hear(self.flows.values())
-        except (Py4JError, OSError):
-            if jvm_lives():
-                raise
-            self.kill()
-            raise SessionGone(log=self._log_file) from None
+        heard = self._hear(self.flows.values())
         self._raise_failure()
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             for flow in self.flows.values():
