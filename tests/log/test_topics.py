@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from millrace.errors import (
+    CountInvalid,
     DurationInvalid,
     PartitionsFewer,
     PartitionsMoveKeys,
@@ -136,9 +137,11 @@ def test_wrong_configuration_is_the_users_error(log: Log) -> None:
         {"config": {"no.such": "1"}},
         {"config": {"retention.ms": "x"}},
         {"replication": 7},
-        {"partitions": 0},
     ):
         with pytest.raises(TopicConfigInvalid):
+            log.topics.create("wrong", **options)  # type: ignore[arg-type]
+    for options in ({"partitions": 0}, {"partitions": -3}, {"partitions": 10**14}, {"replication": 0}):
+        with pytest.raises(CountInvalid):
             log.topics.create("wrong", **options)  # type: ignore[arg-type]
     with pytest.raises(DurationInvalid):
         log.topics.create("wrong", retention="7")
