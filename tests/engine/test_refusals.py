@@ -156,14 +156,18 @@ def test_names_that_the_app_does_not_have(project: Project) -> None:
             Run(counting(), project.settings, **{option: ["count"]})
 
 
-def test_records_that_are_gone_before_they_were_read(
-    spark: SparkSession, project: Project, until: Callable[..., None]
-) -> None:
+def read_then_delete_views(spark: SparkSession, project: Project, until: Callable[..., None]) -> None:
     once(spark, project, counting())
     project.write("views", [b"{}"] * 5, partition=0)
     once(spark, project, counting())
     project.log.topics.delete("views")
     until(lambda: not project.log.topics.exists("views"), "the topic is gone")
+
+
+def test_records_that_are_gone_before_they_were_read(
+    spark: SparkSession, project: Project, until: Callable[..., None]
+) -> None:
+    read_then_delete_views(spark, project, until)
     with pytest.raises(errors.RecordsGone, match="--fresh counts"):
         once(spark, project, counting())
 
@@ -172,11 +176,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     spark: SparkSession, project: Project, until: Callable[..., None]
 ) -> None:
     """Its offsets may fit by chance: then the first of its records would be passed over."""
-    once(spark, project, counting())
-    project.write("views", [b"{}"] * 5, partition=0)
-    once(spark, project, counting())
-    project.log.topics.delete("views")
-    until(lambda: not project.log.topics.exists("views"), "the topic is gone")
+    read_then_delete_views(spark, project, until)
     project.log.topics.create("views", partitions=2)
     project.write("views", [b"{}"] * 9, partition=0)
     with pytest.raises(errors.RecordsGone, match="--fresh counts"):
