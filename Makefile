@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars wheel clean bench-log
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -37,8 +37,14 @@ lock: setup ## choose newer Python packages and write requirements.lock
 jars: setup ## choose the jars of tools/jars.toml anew and write jars.lock
 	@$(BIN)/python tools/refresh_jars.py
 
-wheel: setup ## build the wheel into dist/
+kernel: setup ## compile the Java of kernel/ and capture/, which otherwise happens at first use
+	@$(BIN)/python -c 'from millrace.local.compile import UNITS, compiled; print(*map(compiled, UNITS), sep="\n")'
+
+wheel: kernel ## build the wheel into dist/, the compiled Java inside
 	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --wheel --out-dir dist .
+
+bench-kernel: setup ## latest-by-key in Java against the same in Python, on Spark
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python pyarrow && $(BIN)/python -m bench.kernel
 
 bench-log: setup ## topic write and read against Kafka's own performance tools
 	@$(BIN)/python -m bench.log

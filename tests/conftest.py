@@ -11,6 +11,7 @@ import pytest
 
 from millrace import config, local
 from millrace.config import Settings
+from tests.shop import Shop, opened
 
 # A run in the background of a shell, or under nohup, has these ignored, and its children inherit that: what they do
 # could not be tested.
@@ -45,6 +46,13 @@ def postgres(settings: Settings) -> str:
 @pytest.fixture(scope="session")
 def registry(settings: Settings) -> str:
     return local.up(settings, ("apicurio",))["apicurio"]
+
+
+@pytest.fixture
+def shop(settings: Settings, connect: str, postgres: str) -> Iterator[Shop]:
+    """A new database on the shared PostgreSQL, to be captured."""
+    with opened(settings) as found:
+        yield found
 
 
 @pytest.fixture

@@ -56,6 +56,12 @@ def test_it_is_the_wheel_that_is_tested(installed: Path, shop: Path) -> None:
     assert "Spark 4.3.0" in run(installed / "millrace", "--version", cwd=shop)
 
 
+def test_it_brings_its_java_compiled(installed: Path, shop: Path) -> None:
+    code = "from millrace.local.compile import UNITS, compiled; print(*(compiled(name) for name in UNITS))"
+    for jar in map(Path, run(installed / "python", "-c", code, cwd=shop).split()):
+        assert jar.is_relative_to(installed.parent), "it was compiled here"
+
+
 def test_run_starts_the_servers_and_shows_numbers(installed: Path, shop: Path) -> None:
     shown: list[str] = []
     with subprocess.Popen(

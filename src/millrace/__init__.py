@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["App", "Log", "MillraceError", "__version__"]
+__all__ = ["App", "Log", "MillraceError", "__version__", "now"]
 
 if TYPE_CHECKING:
+    from millrace.engine import now
     from millrace.errors import MillraceError
     from millrace.flow import App
     from millrace.log import Log
 
-_HOMES = {"App": "millrace.flow", "Log": "millrace.log", "MillraceError": "millrace.errors"}
+_HOMES = {"App": "millrace.flow", "Log": "millrace.log", "MillraceError": "millrace.errors", "now": "millrace.engine"}
 
 
 def __getattr__(name: str) -> object:

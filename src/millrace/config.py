@@ -97,8 +97,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Database:
+    """`connect_password` is the reference by which a Kafka Connect of one's own finds the password: `${file:…}`."""
+
     name: str
     url: Secret
+    connect_password: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,13 +249,16 @@ class _Reader:
         for name in sorted(names):
             key = f"databases.{name}"
             table = self._table(tables, key)
-            self._known(key, table, ("url",))
+            self._known(key, table, ("url", "connect_password"))
             url = self._text(table, f"{key}.url")
             if not url:
                 raise self._invalid(
                     key, "it has no url", 'write url = "env:NAME", the name of a variable that holds the URL'
                 )
-            found[name] = Database(name, self._secret(f"{key}.url", url))
+            password = self._text(table, f"{key}.connect_password")
+            if password and not re.fullmatch(r"\$\{[^}]+\}", password):
+                raise SecretInFile(file=self.path, key=f"{key}.connect_password")
+            found[name] = Database(name, self._secret(f"{key}.url", url), password)
         return MappingProxyType(found)
 
     def _endpoint(self, table: dict[str, Any], key: str) -> Endpoint:

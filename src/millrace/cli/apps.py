@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from millrace.cli.live import Display
     from millrace.engine import Run
     from millrace.engine.signals import Signals
+    from millrace.flow import Graph
 
 LOOK_S = 0.25
 SERVER_LOOK_S = 2.0
@@ -86,7 +87,7 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
         traffic=not args.no_traffic,
     )
     signals = Signals(lambda: say("stopping after this epoch; Ctrl-C again stops at once"))
-    with signals, local.held(settings, ("kafka",), say=say):
+    with signals, local.held(settings, _servers(run.graph, settings), say=say):
         run.prepare()
         with Display(run.graph, settings, show) as display:
             try:
@@ -99,8 +100,16 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
     return signals.exit_code
 
 
+def _servers(graph: Graph, settings: Settings) -> tuple[str, ...]:
+    """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own."""
+    if not graph.databases:
+        return ("kafka",)
+    return ("kafka", "connect") if settings.databases else ("kafka", "connect", "postgres")
+
+
 def _run(run: Run, display: Display, signals: Signals, limit_s: float | None) -> None:
-    say(f"starting Spark for {len(run.streams)} flow{'s' if len(run.streams) > 1 else ''} of {run.graph.app}")
+    flows = len(run.planned)
+    say(f"starting Spark for {flows} flow{'' if flows == 1 else 's'} of {run.graph.app}")
     with run:
         for flow, aside in run.aside.items():
             say(f"{flow} starts afresh; its old checkpoint is {aside}")

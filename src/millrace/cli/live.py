@@ -100,10 +100,12 @@ class Display:
     """Shows a run. On a terminal the flows' lines stay at the bottom; otherwise they are printed now and then."""
 
     def __init__(self, graph: Graph, settings: Settings, show: Iterable[str]) -> None:
+        from millrace.engine.plan import flows_of
+
         log = Log(settings)
         self._records: queue.Queue[Record] = queue.Queue(MOST_WAITING)
         self._followers = [Follower(log, topic, self._records) for topic in show]
-        self._totals: dict[str, Totals] = {stream.name: Totals() for stream in graph.streams}
+        self._totals: dict[str, Totals] = {flow.name: Totals() for flow in flows_of(graph)}
         self._said_at = 0.0
         self._said: tuple[str, ...] = ()
         self._live = _live() if sys.stdout.isatty() and sys.stderr.isatty() else None

@@ -8,5 +8,6 @@ from __future__ import annotations
 from millrace.engine.progress import Progress
 from millrace.engine.run import Run
 from millrace.engine.session import session
+from millrace.engine.tables import now
 
-__all__ = ["Progress", "Run", "session"]
+__all__ = ["Progress", "Run", "now", "session"]

@@ -12,17 +12,19 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-
-from pyspark.sql.types import StructType
+from typing import TypeAlias
 
 from millrace.config import Settings
 from millrace.engine.lock import write_whole
+from millrace.engine.plan import Flow
 from millrace.engine.sources import Source
+from millrace.engine.tables import TableSource
 from millrace.errors import InputsChanged, RecordsGone, SchemaChanged
-from millrace.flow import Stream
 from millrace.log import Log
 
 CHECKPOINT, RECORD = "checkpoint", "flow.json"
+
+AnySource: TypeAlias = Source | TableSource
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,16 @@ class Input:
 
 @dataclass(frozen=True)
 class Definition:
+    """`streams` have their part in all that was read so far."""
+
     inputs: tuple[Input, ...]
-    output: str
-    key: tuple[str, ...]
+    streams: tuple[str, ...]
     partitions: int
 
     @classmethod
-    def of(cls, stream: Stream, sources: tuple[Source, ...], partitions: int, log: Log) -> Definition:
-        inputs = tuple(
-            Input(source.outside, ddl(source.schema), log.topics.identity(source.topic.name)) for source in sources
-        )
-        return cls(inputs, stream.output.name, stream.key, partitions)
+    def of(cls, flow: Flow, sources: tuple[AnySource, ...], partitions: int, log: Log) -> Definition:
+        inputs = tuple(Input(source.outside, source.recorded, log.topics.identity(source.name)) for source in sources)
+        return cls(inputs, tuple(stream.name for stream in flow.streams), partitions)
 
 
 def folder_of(settings: Settings, app: str, flow: str) -> Path:
@@ -62,32 +63,32 @@ def remembered(folder: Path) -> Definition | None:
     except FileNotFoundError:
         return None
     inputs = tuple(Input(**each) for each in raw["inputs"])
-    return Definition(inputs, raw["output"], tuple(raw["key"]), raw["partitions"])
+    return Definition(inputs, tuple(raw.get("streams", ())), raw["partitions"])
 
 
 def remember(folder: Path, definition: Definition) -> None:
     write_whole(folder / RECORD, json.dumps(asdict(definition), indent=2))
 
 
-def check(stream: Stream, sources: tuple[Source, ...], folder: Path, old: Definition, new: Definition) -> None:
+def check(flow: Flow, sources: tuple[AnySource, ...], folder: Path, old: Definition, new: Definition) -> None:
     """Refuses what the checkpoint cannot go on with. A flow without state may gain columns; nothing else may change."""
     if [each.topic for each in old.inputs] != [each.topic for each in new.inputs]:
         before, after = (", ".join(each.topic for each in definition.inputs) for definition in (old, new))
-        raise InputsChanged(flow=stream.name, old=before, new=after, where=stream.where)
+        raise InputsChanged(flow=flow.name, old=before, new=after, where=flow.where)
     for before_topic, after_topic in zip(old.inputs, new.inputs, strict=True):
         if before_topic.identity not in ("", after_topic.identity):
             reason = f"{after_topic.topic} is not the topic that the checkpoint was made with"
-            raise RecordsGone(flow=stream.name, reason=reason, where=stream.where)
+            raise RecordsGone(flow=flow.name, reason=reason, where=flow.where)
     stateful = has_state(folder)
     for source, before_input, after_input in zip(sources, old.inputs, new.inputs, strict=True):
         before_schema, after_schema = before_input.schema, after_input.schema
         if before_schema != after_schema and (stateful or not _only_more(before_schema, after_schema)):
             raise SchemaChanged(
-                name=source.topic.name,
+                name=source.name,
                 old=before_schema,
                 new=after_schema,
-                flow=stream.name,
-                where=source.topic.where,
+                flow=flow.name,
+                where=source.readable.where,
             )
 
 
@@ -108,15 +109,6 @@ def set_aside(folder: Path) -> Path | None:
     if record.exists():
         record.rename(aside / RECORD)
     return aside
-
-
-def ddl(schema: StructType) -> str:
-    """One spelling for the same schema, whatever spaces and words the user chose."""
-    fields = (
-        f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
-        for field in schema.fields
-    )
-    return ", ".join(fields)
 
 
 def _only_more(old: str, new: str) -> bool:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from millrace.capture.reading import CHANGED, UNREADABLE
+from millrace.engine.plan import Flow
 from millrace.errors import (
     BodyFailed,
     FlowFailed,
     FlowRefused,
     MillraceError,
     RecordsGone,
+    RowUnreadable,
     StateChanged,
+    TableChanged,
     Where,
 )
 from millrace.flow import Stream
@@ -25,6 +29,9 @@ _PYTHON_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 _CALL_SITE = re.compile(r"was called from\n\s*(\S.*?):(\d+)")
 _NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with exception: |\s*SQLSTATE: \w+\s*$")
 _LONGEST = 300
+# What tables raise inside Spark (`capture/reading.py`): of a row whose columns nobody knows, of one without meaning.
+_CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
+_UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
 
 
 def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
@@ -33,15 +40,19 @@ def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
     return BodyFailed(flow=stream.name, kind=type(error).__name__, reason=first_line(str(error)), log=log, where=where)
 
 
-def start_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
+def start_failed(stream: Stream | Flow, error: Exception, log: Path) -> MillraceError:
     """Spark refused the query: an operation that streams do not have."""
     return FlowRefused(flow=stream.name, reason=first_line(str(error)), log=log, where=stream.where)
 
 
-def run_failed(stream: Stream, error: BaseException, log: Path) -> MillraceError:
+def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> MillraceError:
     """The running query ended by itself. Python code of the user leaves a traceback in the text, and a column that
     failed leaves the line that made it."""
     text = _whole(error)
+    if found := _CHANGED.search(text):
+        return TableChanged(table=found[1], columns=found[2], where=stream.where)
+    if found := _UNREADABLE.search(text):
+        return RowUnreadable(table=found[1], place=found[2], reason=first_line(found[3]), where=stream.where)
     if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text):
         where = _last_user_line(text) or stream.where
         kind, reason = _python_error(text)

@@ -21,9 +21,9 @@ _TIMES = {
 }
 
 
-def records(stream: Stream, result: Any) -> DataFrame:
+def records(stream: Stream, result: Any, *, streaming: bool = True) -> DataFrame:
     """`key` and `value` columns of what the body gave. One key column is written as its text, several as JSON."""
-    if not isinstance(result, DataFrame) or not result.isStreaming:
+    if not isinstance(result, DataFrame) or result.isStreaming is not streaming:
         given = "a DataFrame that does not stream" if isinstance(result, DataFrame) else f"a {type(result).__name__}"
         raise BodyResult(flow=stream.name, given=given, where=stream.where)
     columns = result.columns

@@ -7,6 +7,8 @@ was written has its commit; the dead letters of every epoch that was heard of ar
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -17,21 +19,28 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from millrace.capture import Captures, truncates
 from millrace.config import Settings
 from millrace.engine import definition, failures, lock, running
 from millrace.engine.deadletters import DeadLetters
+from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import Progress, Span
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_lives, kill, log_file, session
+from millrace.engine.sources import Source
+from millrace.engine.tables import TableSource
 from millrace.engine.traffic import TrafficThread
-from millrace.errors import FlowUnknown, MillraceError, SessionGone, nearest
-from millrace.flow import App, Graph, Stream
+from millrace.errors import FlowUnknown, MillraceError, SessionGone, TableBroken, TableChanged, nearest
+from millrace.flow import App, Graph
 from millrace.log import Log
 
 # An epoch that has not ended by then is interrupted; it will be done again.
 STOP_S = 60.0
 _LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
+_TEND_S = 10.0
+
+_logger = logging.getLogger("millrace.engine")
 
 
 @dataclass
@@ -55,10 +64,11 @@ class Run:
     flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
     aside: dict[str, Path] = field(default_factory=dict, init=False)
     makers: list[TrafficThread] = field(default_factory=list, init=False)
-    _waiting: list[Stream] = field(default_factory=list, init=False)
+    _waiting: list[Flow] = field(default_factory=list, init=False)
     _letters: dict[str, DeadLetters] = field(default_factory=dict, init=False)
     _own_session: bool = field(default=False, init=False)
     _locks_seen: float = field(default=0.0, init=False)
+    _tended: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
@@ -69,11 +79,15 @@ class Run:
                     app=self.graph.app, kind="stream", name=name, hint=nearest(name, names), known=", ".join(names)
                 )
         self._log = Log(self.settings)
+        self._captures = Captures(self.settings, self._log)
         self._log_file = log_file(self.settings)
 
     @property
-    def streams(self) -> tuple[Stream, ...]:
-        return tuple(stream for stream in self.graph.streams if not self.only or stream.name in self.only)
+    def planned(self) -> tuple[Flow, ...]:
+        """The flows to run. One that several streams share runs for all of them, or its readers would drift apart."""
+        wanted = set(self.only)
+        flows = flows_of(self.graph)
+        return tuple(flow for flow in flows if not wanted or wanted & {stream.name for stream in flow.streams})
 
     def __enter__(self) -> Run:
         try:
@@ -91,8 +105,10 @@ class Run:
 
     def prepare(self) -> None:
         """What needs no Spark, and so is told in a second: refuses a flow that runs elsewhere, makes topics."""
-        for stream in self.streams:
-            lock.refuse_if_held(self._folder(stream), stream.name)
+        for flow in self.planned:
+            lock.refuse_if_held(self._folder(flow), flow.name)
+        for database in self.graph.databases:
+            self._captures.ensure(database.capture)
         for topic in self.graph.topics:
             self._log.topics.ensure(topic.name, partitions=topic.partitions)
 
@@ -101,7 +117,7 @@ class Run:
         if self.spark is None:
             self._own_session = True
             self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
-        self._waiting = list(self.streams)
+        self._waiting = list(self.planned)
         self._start_ready()
         if self.traffic:
             self.makers = [TrafficThread(traffic, self._log) for traffic in self.graph.traffic]
@@ -115,7 +131,14 @@ class Run:
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             for flow in self.flows.values():
                 flow.lock.check()
+                flow.mark_seen()
             self._locks_seen = time.monotonic()
+        if time.monotonic() - self._tended > _TEND_S:
+            for database in self.graph.databases:
+                self._captures.tend(database.capture.name)
+                for line in truncates.mend(self._captures, database.capture.name):
+                    _logger.warning(line)
+            self._tended = time.monotonic()
         self._start_ready()
         return heard
 
@@ -166,10 +189,37 @@ class Run:
                 self.stop()
 
     def _raise_failure(self) -> None:
-        found = [flow.failure() for flow in self.flows.values()] + [maker.failure() for maker in self.makers]
-        for failure in found:
-            if failure is not None:
+        for flow in list(self.flows.values()):
+            failure = flow.failure()
+            if isinstance(failure, TableChanged) and self._adapted(flow, failure):
+                flow.lock.release()
+                del self.flows[flow.flow.name]
+                self._start_flow(flow.flow, fresh=())
+            elif failure is not None:
                 raise failure
+        for maker in self.makers:
+            if (failure := maker.failure()) is not None:
+                raise failure
+
+    def _adapted(self, flow: RunningFlow, failure: TableChanged) -> bool:
+        """Whether the flow can go on with a table that was changed: its columns are looked up again, and are other ones
+        now. (Rows are kept as text, so the flow's state does not mind.)"""
+        for source in flow.sources:
+            if not isinstance(source, TableSource) or source.captured.name != failure.facts["table"]:
+                continue
+            capture = source.table.capture
+            if capture is None:
+                return False
+            shape = tuple(json.loads(str(failure.facts["columns"])))
+            changed = self._captures.refresh(capture.name, {source.captured.name: [shape]})
+            change = changed.get(source.captured.name)
+            if change is None:
+                return False
+            if change.breaks:
+                raise TableBroken(flow=flow.flow.name, table=source.captured.name, reason=change.breaks)
+            _logger.warning("%s goes on: %s", flow.flow.name, "; ".join(change.words))
+            return True
+        return False
 
     def _let_go(self) -> None:
         for flow in self.flows.values():
@@ -196,28 +246,26 @@ class Run:
 
     def _start_ready(self) -> None:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
-        for stream in list(self._waiting):
-            if not self.once or not self._fed(stream):
-                self._waiting.remove(stream)
-                self._start_flow(stream)
+        for flow in list(self._waiting):
+            if not self.once or not self._fed(flow):
+                self._waiting.remove(flow)
+                self._start_flow(flow, self.fresh)
 
-    def _fed(self, stream: Stream) -> bool:
-        busy = [*self._waiting, *(flow.stream for flow in self.flows.values() if flow.active)]
-        return any(other is not stream and other.output in stream.reads for other in busy)
+    def _fed(self, flow: Flow) -> bool:
+        busy = [*self._waiting, *(running.flow for running in self.flows.values() if running.active)]
+        return any(other.feeds(flow) for other in busy)
 
-    def _start_flow(self, stream: Stream) -> None:
+    def _start_flow(self, flow: Flow, fresh: Collection[str]) -> None:
         assert self.spark is not None
-        flow, aside = running.start(
-            self.spark, stream, self._log, self.graph.app, once=self.once, fresh=stream.name in self.fresh
-        )
-        self.flows[stream.name] = flow
+        started, aside = running.start(self.spark, flow, self._log, self.graph.app, once=self.once, fresh=fresh)
+        self.flows[flow.name] = started
         if aside:
-            self.aside[stream.name] = aside
-        for source in flow.sources:
-            if source.topic.name not in self._letters:
+            self.aside[flow.name] = aside
+        for source in started.sources:
+            if isinstance(source, Source) and source.name not in self._letters:
                 folder = definition.folder_of(self.settings, self.graph.app, "_dead")
-                self._letters[source.topic.name] = DeadLetters(source, folder, self._log)
-        self._keep(flow, flow.committed())
+                self._letters[source.name] = DeadLetters(source, folder, self._log)
+        self._keep(started, started.committed())
 
     def _hear(self, flows: Iterable[RunningFlow]) -> list[Progress]:
         heard = []
@@ -229,13 +277,13 @@ class Run:
 
     def _keep(self, flow: RunningFlow, spans: list[Span]) -> None:
         assert self.spark is not None
-        names = {source.outside: source.topic.name for source in flow.sources}
+        names = {source.outside: source.name for source in flow.sources if isinstance(source, Source)}
         for span in spans:
             if span.outside in names:
                 try:
                     self._letters[names[span.outside]].keep(self.spark, span)
                 except (Py4JError, PySparkException) as error:
-                    raise failures.run_failed(flow.stream, error, self._log_file) from error
+                    raise failures.run_failed(flow.flow, error, self._log_file) from error
 
-    def _folder(self, stream: Stream) -> Path:
-        return definition.folder_of(self.settings, self.graph.app, stream.name)
+    def _folder(self, flow: Flow) -> Path:
+        return definition.folder_of(self.settings, self.graph.app, flow.name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,21 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from millrace import durations
 from millrace.engine import definition, failures, output
+from millrace.engine.definition import AnySource
+from millrace.engine.fanout import Fanout
 from millrace.engine.lock import Lock, acquire
+from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.session import log_file
 from millrace.engine.sources import Source, kafka_options
 from millrace.engine.stopping import CleanStop, epochs
-from millrace.errors import MillraceError, RecordsGone
-from millrace.flow import Stream
+from millrace.engine.tables import TableSource
+from millrace.errors import MillraceError, RecordsGone, TableStale
+from millrace.flow import Readable, Stream, Topic
 from millrace.log import Log
 
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
@@ -31,6 +38,10 @@ TRIGGER = "500 milliseconds"
 # Reports of epochs that Spark keeps for the run to fetch. One that is missed costs a second look for dead letters.
 _REPORTS_KEPT = 100
 
+# Touched now and then while a flow runs: since when it is away, if it is.
+SEEN = "seen"
+DAY_MS = 86_400_000
+
 # How long an interrupted epoch may take to notice.
 _STOP_NOW = "15s"
 
@@ -39,8 +50,8 @@ _STOP_NOW = "15s"
 class RunningFlow:
     """A started flow and what has been heard of it."""
 
-    stream: Stream
-    sources: tuple[Source, ...]
+    flow: Flow
+    sources: tuple[AnySource, ...]
     folder: Path
     lock: Lock
     query: StreamingQuery
@@ -64,14 +75,18 @@ class RunningFlow:
                 break
             report = json.loads(each.json())
             if "addBatch" in report["durationMs"]:  # otherwise it tells that there was nothing to do
-                fresh.append((progress_of(self.stream.name, report), spans_of(report, metrics)))
+                fresh.append((progress_of(self.flow.name, report), spans_of(report, metrics)))
         if fresh:
             self._last_epoch = fresh[0][0].epoch
         return fresh[::-1]
 
     def failure(self) -> MillraceError | None:
         error = self.query.exception()
-        return failures.run_failed(self.stream, error, self.log) if error is not None else None
+        return failures.run_failed(self.flow, error, self.log) if error is not None else None
+
+    def mark_seen(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / SEEN).touch()
 
     def clean_stop(self) -> CleanStop:
         return CleanStop(self.query, self.folder / definition.CHECKPOINT)
@@ -87,20 +102,22 @@ class RunningFlow:
 
 def start(
     spark: SparkSession,
-    stream: Stream,
+    flow: Flow,
     log: Log,
     app: str,
     *,
     once: bool = False,
-    fresh: bool = False,
+    fresh: Collection[str] = (),
 ) -> tuple[RunningFlow, Path | None]:
-    """Starts one flow; with `fresh` its old checkpoint is set aside first, and its new place returned too."""
-    settings, spark_log = log.settings, log_file(log.settings)
-    folder = definition.folder_of(settings, app, stream.name)
-    lock = acquire(spark, folder, stream.name)
+    """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
+    returned; of a flow with several readers only those begin again, with the table as it is."""
+    settings = log.settings
+    folder = definition.folder_of(settings, app, flow.name)
+    lock = acquire(spark, folder, flow.name)
     try:
-        aside = definition.set_aside(folder) if fresh else None
-        sources = tuple(Source.of(topic, settings, f"{app}.{stream.name}") for topic in dict.fromkeys(stream.reads))
+        anew = set(fresh) & {stream.name for stream in flow.streams}
+        aside = definition.set_aside(folder) if len(anew) == len(flow.streams) else None
+        sources = tuple(source_of(readable, log, f"{app}.{flow.name}") for readable in flow.reads)
         own = spark.newSession()
         own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
         own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
@@ -109,57 +126,118 @@ def start(
             # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
             own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
         partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
-        new = definition.Definition.of(stream, sources, partitions, log)
+        new = definition.Definition.of(flow, sources, partitions, log)
         if old is not None:
-            definition.check(stream, sources, folder, old, new)
-            _refuse_gap(stream, sources, folder, log)
-        records, mode = build(own, stream, sources, spark_log)
+            definition.check(flow, sources, folder, old, new)
+            _refuse_gap(flow, sources, folder, log)
+            _refuse_stale(flow, sources, folder, log)
+        writer = _writer(own, flow, sources, log)
+        if old is not None and flow.shared is not None:
+            joining = (set(new.streams) - set(old.streams)) | anew
+            _catch_up(own, flow, sources, folder, joining, log)
         definition.remember(folder, new)
-        writer = (
-            records.writeStream.format("kafka")
-            .queryName(f"{app}.{stream.name}")
-            .outputMode(mode)
-            .options(**kafka_options(settings))
-            .option("topic", settings.named(stream.output.name))
-            .option("checkpointLocation", str(folder / definition.CHECKPOINT))
+        writer = writer.queryName(f"{app}.{flow.name}").option(
+            "checkpointLocation", str(folder / definition.CHECKPOINT)
         )
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=TRIGGER)
-        # The query's thread takes over the pool of the thread that starts it.
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", stream.name)
-        try:
-            query = writer.start()
-        except Exception as error:
-            raise failures.start_failed(stream, error, spark_log) from error
-        finally:
-            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        query = _started(spark, flow, writer, log)
     except BaseException:
         lock.release()
         raise
-    return RunningFlow(stream, sources, folder, lock, query, spark_log), aside
+    return RunningFlow(flow, sources, folder, lock, query, log_file(settings)), aside
 
 
-def build(spark: SparkSession, stream: Stream, sources: tuple[Source, ...], log: Path) -> tuple[DataFrame, str]:
-    """The records that a flow writes and Spark's output mode for them; the user's function is called here."""
-    frames = {source.topic: source.stream(spark) for source in sources}
+def source_of(readable: Readable, log: Log, group: str) -> AnySource:
+    if isinstance(readable, Topic):
+        return Source.of(readable, log.settings, group)
+    return TableSource.of(readable, log, group)
+
+
+def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log) -> StreamingQuery:
+    # The query's thread takes over the pool of the thread that starts it.
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", flow.name)
     try:
-        result: Any = stream.body(*(frames[topic] for topic in stream.reads))
+        return writer.start()
+    except Exception as error:
+        raise failures.start_failed(flow, error, log_file(log.settings)) from error
+    finally:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+
+def _writer(spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], log: Log) -> DataStreamWriter:
+    settings, spark_log = log.settings, log_file(log.settings)
+    frames = {source.readable: source.stream(spark) for source in sources}
+    if flow.shared is not None:
+        fanout, signed = Fanout(flow, settings), frames[flow.shared]
+        for stream in flow.streams:
+            fanout.check(stream, signed, _called(stream, frames, spark_log))
+        return signed.writeStream.foreachBatch(fanout).outputMode("append")
+    (stream,) = flow.streams
+    result = _called(stream, frames, spark_log)
+    return (
+        output.records(stream, result)
+        .writeStream.format("kafka")
+        .outputMode(output.output_mode(stream, result))
+        .options(**kafka_options(settings))
+        .option("topic", settings.named(stream.output.name))
+    )
+
+
+def _called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:
+    """What the user's function gives."""
+    try:
+        return stream.body(*(frames[source] for source in stream.reads))
     except MillraceError:
         raise
     except Exception as error:
         raise failures.body_failed(stream, error, log) from error
-    return output.records(stream, result), output.output_mode(stream, result)
 
 
-def _refuse_gap(stream: Stream, sources: tuple[Source, ...], folder: Path, log: Log) -> None:
+def _catch_up(
+    spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], folder: Path, joining: set[str], log: Log
+) -> None:
+    """A reader that joins a table's flow is given the table as it was where the flow stands; then it goes on with the
+    others, without a gap and without a repeat."""
+    spans = committed(folder / definition.CHECKPOINT)
+    if not joining or not spans:
+        return
+    (source,) = sources
+    assert isinstance(source, TableSource)
+    try:
+        Fanout(flow, log.settings).write(source.rows_at(spark, spans[0].end), joining)
+    except (PySparkException, Py4JError) as error:
+        raise failures.run_failed(flow, error, log_file(log.settings)) from error
+
+
+def _refuse_gap(flow: Flow, sources: tuple[AnySource, ...], folder: Path, log: Log) -> None:
     """A flow whose next records are gone is told so before it starts; Spark would take two minutes to find out."""
-    names = {source.outside: source.topic.name for source in sources}
+    names = {source.outside: source.name for source in sources}
     for span in committed(folder / definition.CHECKPOINT):
         held = log.topics.offsets(names[span.outside])
+        if len(held) > len(span.end) and any(
+            isinstance(source, TableSource) for source in sources if source.outside == span.outside
+        ):
+            reason = f"{span.outside} had {len(span.end)} partitions and has {len(held)} now, which moves its keys"
+            raise RecordsGone(flow=flow.name, reason=reason, where=flow.where)
         for number, offset in span.end.items():
             first, last = held.get(int(number), (0, 0))
             if not first <= offset <= last:
                 reason = f"partition {number} of {span.outside} holds {first} to {last}, the next was {offset}"
-                raise RecordsGone(flow=stream.name, reason=reason, where=stream.where)
+                raise RecordsGone(flow=flow.name, reason=reason, where=flow.where)
+
+
+def _refuse_stale(flow: Flow, sources: tuple[AnySource, ...], folder: Path, log: Log) -> None:
+    """Tombstones stay for a time. A reader of a table that was away for longer may have missed deletes."""
+    done = epochs(folder / definition.CHECKPOINT / "commits")
+    marks = [folder / SEEN, *(folder / definition.CHECKPOINT / "commits" / str(epoch) for epoch in done[-1:])]
+    seen = max((mark.stat().st_mtime for mark in marks if mark.exists()), default=None)
+    for source in sources:
+        if isinstance(source, TableSource) and seen is not None:
+            stay_ms = int(log.topics.config(source.name).get("delete.retention.ms", DAY_MS))
+            away_ms = (time.time() - seen) * 1000
+            if away_ms > stay_ms:
+                away, stay = durations.spoken(int(away_ms)), durations.spoken(stay_ms)
+                raise TableStale(flow=flow.name, table=source.name, away=away, stay=stay, where=flow.where)
 
 
 def committed(checkpoint: Path) -> list[Span]:

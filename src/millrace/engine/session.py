@@ -28,6 +28,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from millrace import kernel
 from millrace.config import Settings
 from millrace.errors import SessionElsewhere, SessionFailed
 from millrace.local import jars, java
@@ -77,7 +78,7 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("JAVA_HOME", str(executable.resolve().parent.parent))
-    found = jars.paths("spark")
+    found = [*jars.paths("spark"), kernel.jar()]
     options = {
         "spark.master": master,
         "spark.app.name": name,

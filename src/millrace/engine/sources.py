@@ -63,6 +63,20 @@ class Source:
         }
         return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", options)
 
+    @property
+    def readable(self) -> Topic:
+        return self.topic
+
+    @property
+    def name(self) -> str:
+        """The topic's, without the prefix of the settings."""
+        return self.topic.name
+
+    @property
+    def recorded(self) -> str:
+        """What of its columns a checkpoint depends on."""
+        return ddl(self.schema)
+
     def stream(self, spark: SparkSession) -> DataFrame:
         """The rows that fit, with the watermark on the time column; how many did not is observed on the way."""
         raw = (
@@ -169,3 +183,12 @@ def kafka_options(settings: Settings) -> dict[str, str]:
     """Address and security, in the names of Spark's Kafka connector."""
     options = {"bootstrap.servers": local.address(settings, "kafka"), **java_options(settings)}
     return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def ddl(schema: StructType) -> str:
+    """One spelling for the same schema, whatever spaces and words the user chose."""
+    fields = (
+        f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
+        for field in schema.fields
+    )
+    return ", ".join(fields)

@@ -13,10 +13,12 @@ from millrace.errors.base import ServerError as ServerError
 from millrace.errors.base import UserError as UserError
 from millrace.errors.base import Where as Where
 from millrace.errors.base import nearest as nearest
+from millrace.errors.capture import *  # noqa: F403
 from millrace.errors.cli import *  # noqa: F403
 from millrace.errors.config import *  # noqa: F403
 from millrace.errors.engine import *  # noqa: F403
 from millrace.errors.flow import *  # noqa: F403
+from millrace.errors.kernel import *  # noqa: F403
 from millrace.errors.local import *  # noqa: F403
 from millrace.errors.log import *  # noqa: F403
 from millrace.errors.machine import *  # noqa: F403

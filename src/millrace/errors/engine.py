@@ -101,3 +101,23 @@ class RecordsGone(ServerError):
         "flow {flow!r} stopped: records it had not yet read expired, or the topic was deleted and made anew ({reason})"
     )
     fix = "start it from what is there with `millrace run --fresh {flow}`; if they expired, raise the topic's retention"
+
+
+class TableReaderKeepsState(UserError):
+    code = "MR-TABLE-READER-KEEPS-STATE"
+    text = "stream {flow!r} reads a table and does more than look at each row by itself ({operation})"
+    fix = (
+        'say when its results go out, emit="updates" or "final", and it gets a flow of its own; or leave that step out'
+    )
+
+
+class TableStale(UserError):
+    code = "MR-TABLE-STALE"
+    text = "flow {flow!r} was away for {away}, and {table} keeps the traces of deleted rows for {stay} only"
+    fix = "rebuild what it feeds, then run it with `--fresh` so that it begins with the table as it is now"
+
+
+class TableBroken(UserError):
+    code = "MR-TABLE-BROKEN"
+    text = "flow {flow!r} cannot go on: table {table!r} was changed, and {reason}"
+    fix = "rebuild the capture (`millrace capture remove --topics`, then `add`) and what it feeds, or change the table back"

@@ -74,3 +74,18 @@ class JarsFailed(ServerError):
     code = "MR-JARS-FAILED"
     text = "{count} of the jars of {group} could not be fetched ({reason})"
     fix = "run the command again; Ivy's own words are in {log}"
+
+
+class CompilerMissing(ServerError):
+    code = "MR-COMPILER-MISSING"
+    text = "Millrace's {unit} has to be compiled from its source, and there is no `javac` beside {java} nor on PATH"
+    fix = (
+        "install a JDK of Java 17 or later, for example `apt-get install openjdk-17-jdk-headless`; "
+        "installed from its wheel, Millrace needs no compiler"
+    )
+
+
+class CompilerFailed(ServerError):
+    code = "MR-COMPILER-FAILED"
+    text = "Millrace's {unit} could not be compiled by {compiler} ({reason})"
+    fix = "point JAVA_HOME at a JDK of Java 17 or later; if it is one, please report this"

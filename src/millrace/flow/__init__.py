@@ -9,6 +9,20 @@ from __future__ import annotations
 from millrace.flow.app import App
 from millrace.flow.graph import Edge, Graph
 from millrace.flow.loading import load_app
-from millrace.flow.nodes import Node, Stream, Topic, Traffic
+from millrace.flow.nodes import Node, Readable, Stream, Topic, Traffic
+from millrace.flow.tables import Changes, Database, Table
 
-__all__ = ["App", "Edge", "Graph", "Node", "Stream", "Topic", "Traffic", "load_app"]
+__all__ = [
+    "App",
+    "Changes",
+    "Database",
+    "Edge",
+    "Graph",
+    "Node",
+    "Readable",
+    "Stream",
+    "Table",
+    "Topic",
+    "Traffic",
+    "load_app",
+]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millrace import durations
+from millrace.capture.definition import HISTORY, capture
 from millrace.errors import (
     DurationInvalid,
     InputForeign,
@@ -24,7 +25,21 @@ from millrace.errors import (
 )
 from millrace.flow import schema as schemas
 from millrace.flow.graph import Graph
-from millrace.flow.nodes import PARTITIONS, Body, Emit, Maker, Node, Stream, Topic, Traffic, caller, checked_name, kind
+from millrace.flow.nodes import (
+    PARTITIONS,
+    Body,
+    Emit,
+    Input,
+    Maker,
+    Node,
+    Stream,
+    Topic,
+    Traffic,
+    caller,
+    checked_name,
+    kind,
+)
+from millrace.flow.tables import FORMATS, Changes, Database, Table
 
 MOST_PARTITIONS = 10_000
 EMISSIONS = ("updates", "final")
@@ -60,9 +75,63 @@ class App:
         self._add(topic)
         return topic
 
+    def capture(
+        self,
+        name: str,
+        tables: Sequence[str],
+        *,
+        database: str | None = None,
+        history: str = HISTORY,
+        partitions: int = PARTITIONS,
+        exclude: Sequence[str] = (),
+        mask: Sequence[str] = (),
+        publication: str | None = None,
+        slot: str | None = None,
+        failover: bool = False,
+    ) -> Database:
+        """Captures tables of the database that millrace.toml calls `name` (or `database`): each becomes a topic of
+        every committed change, in order, and a table that streams can read (`db.orders`).
+
+        `history` is how long every change is kept; the current rows are kept always. `exclude` leaves columns out and
+        `mask` blots them out (`customers.email`). `publication` and `slot` name those that somebody made already.
+        """
+        where = caller()
+        definition = capture(
+            name,
+            tables,
+            database=database,
+            history=history,
+            partitions=partitions,
+            exclude=exclude,
+            mask=mask,
+            publication=publication,
+            slot=slot,
+            failover=failover,
+            where=where,
+        )
+        found = Database(name, definition, where)
+        self._add(found)
+        return found
+
+    def table(self, topic: str, schema: str, *, key: str | Sequence[str], format: str = "debezium") -> Table:
+        """A table whose topic somebody else's Debezium writes, with these columns, known by this key."""
+        where = caller()
+        name = checked_name("a table", topic, where)
+        if format not in FORMATS:
+            raise OptionInvalid(name=name, option="format", given=format, remedy='there is "debezium"', where=where)
+        known = schemas.columns(name, schema, where)
+        keys = _keys(name, key, where)
+        for column in keys:
+            if column not in known:
+                remedy = f"name columns of it{nearest(column, known)}"
+                raise OptionInvalid(name=name, option="key", given=column, remedy=remedy, where=where)
+        table = Table(name, None, name, where, schema, keys)
+        self._add(table)
+        return table
+
     def stream(
         self,
-        *inputs: Topic | Stream,
+        *inputs: Input,
         key: str | Sequence[str] | None = None,
         name: str | None = None,
         to: Topic | None = None,
@@ -92,7 +161,7 @@ class App:
                 raise InputMissing(name=flow, where=where)
             for source in inputs:
                 self._own(flow, source, where)
-                _readable(source.output if isinstance(source, Stream) else source)
+                _readable(source)
             _fits(flow, body, len(inputs), where)
             stream = Stream(flow, inputs, output, _keys(flow, key, where), _emission(flow, emit, where), body, where)
             self._add(stream)
@@ -143,14 +212,25 @@ class App:
         self._nodes[node.name] = node
 
     def _own(self, name: str, given: object, where: Where) -> None:
-        if not isinstance(given, Topic | Stream | Traffic):
+        if isinstance(given, Database):
+            names = ", ".join(given.capture.tables)
+            raise InputUnknown(
+                name=name, given=f"the database {given.name!r}", hint=f"; its tables: {names}", where=where
+            )
+        if not isinstance(given, Topic | Stream | Traffic | Table | Changes):
             hint = nearest(given, self._nodes) if isinstance(given, str) else ""
             shown = f"the text {given!r}" if isinstance(given, str) else f"a {type(given).__name__}"
             raise InputUnknown(name=name, given=shown, hint=hint, where=where)
-        if self._nodes.get(given.name) is not given:
+        if not self._has(given):
             raise InputForeign(name=name, app=self.name, given=given.name, where=where)
         if isinstance(given, Traffic):
             raise InputUnknown(name=name, given=f"the traffic {given.name!r}", hint="", where=where)
+
+    def _has(self, given: Node) -> bool:
+        node = given.of if isinstance(given, Changes) else given
+        if isinstance(node, Table) and node.capture is not None:
+            return any(isinstance(each, Database) and each.capture is node.capture for each in self._nodes.values())
+        return self._nodes.get(node.name) is node
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self._nodes)} nodes)"
@@ -193,8 +273,9 @@ def _lateness_ms(name: str, lateness: str, where: Where) -> int:
         raise OptionInvalid(name=name, option="lateness", given=lateness, remedy=remedy, where=where) from None
 
 
-def _readable(topic: Topic) -> None:
-    if topic.schema is None:
+def _readable(source: Input) -> None:
+    topic = source.output if isinstance(source, Stream) else source
+    if isinstance(topic, Topic) and topic.schema is None:
         raise SchemaMissing(name=topic.name, example=f"schema={schemas.EXAMPLE}", where=topic.where)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millrace import durations
+from millrace.capture.definition import Capture
 from millrace.errors import CycleFound, Where
 from millrace.flow.nodes import Node, Stream, Topic, Traffic
+from millrace.flow.tables import Changes, Database, Table
 
 GUARANTEE = "at least once"
 
@@ -31,12 +34,12 @@ class Graph:
 
     @classmethod
     def of(cls, app: str, where: Where, defined: tuple[Node, ...]) -> Graph:
-        edges = tuple(edge for node in defined for edge in _edges(node))
         nodes: dict[Node, None] = {}
         for node in defined:
             nodes[node] = None
             if isinstance(node, Stream):
-                nodes[node.output] = None
+                nodes.update(dict.fromkeys((node.output, *node.reads)))
+        edges = tuple(edge for node in nodes for edge in _edges(node, nodes))
         return cls(app, where, _ordered(tuple(nodes), edges), edges)
 
     @property
@@ -46,6 +49,10 @@ class Graph:
     @property
     def streams(self) -> tuple[Stream, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Stream))
+
+    @property
+    def databases(self) -> tuple[Database, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Database))
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
@@ -62,7 +69,8 @@ class Graph:
         return "\n".join(lines)
 
     def mermaid(self) -> str:
-        """For a page: Mermaid's flowchart; topics are cylinders, streams boxes, made-up traffic hexagons."""
+        """For a page: Mermaid's flowchart; topics and tables are cylinders, streams boxes, made-up traffic
+        hexagons, captured databases boxes with double sides."""
         numbers = {node: f"n{place}" for place, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for node, number in numbers.items():
@@ -74,15 +82,29 @@ class Graph:
         return "\n".join(lines)
 
 
-_SHAPES: dict[type[Node], tuple[str, str]] = {Topic: ("[(", ")]"), Stream: ("[", "]"), Traffic: ("{{", "}}")}
+_SHAPES: dict[type[Node], tuple[str, str]] = {
+    Topic: ("[(", ")]"),
+    Stream: ("[", "]"),
+    Traffic: ("{{", "}}"),
+    Database: ("[[", "]]"),
+    Table: ("[(", ")]"),
+    Changes: ("[(", ")]"),
+}
 
 
-def _edges(node: Node) -> tuple[Edge, ...]:
+def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
     if isinstance(node, Stream):
-        return (*(Edge(topic, node) for topic in dict.fromkeys(node.reads)), Edge(node, node.output))
+        return (*(Edge(source, node) for source in dict.fromkeys(node.reads)), Edge(node, node.output))
     if isinstance(node, Traffic):
         return (Edge(node, node.topic),)
+    if isinstance(node, Database):
+        tables = [each for each in nodes if isinstance(each, Table | Changes)]
+        return tuple(Edge(node, each) for each in tables if _captured(each) is node.capture)
     return ()
+
+
+def _captured(node: Table | Changes) -> Capture | None:
+    return node.of.capture if isinstance(node, Changes) else node.capture
 
 
 def _ordered(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> tuple[Node, ...]:
@@ -134,6 +156,13 @@ def _facts(node: Node) -> str:
         if node.emit:
             facts.append(f"emits {node.emit}")
         return "; ".join([*facts, GUARANTEE])
+    if isinstance(node, Database):
+        kept = durations.spoken(node.capture.history_ms)
+        return f"captures {', '.join(node.capture.tables)}; every change kept {kept}"
+    if isinstance(node, Table):
+        return "signed rows" if node.capture else f"signed rows of somebody else's capture; {node.schema}"
+    if isinstance(node, Changes):
+        return "every change as it was captured"
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]
     if node.time and node.lateness_ms is not None:
         facts.append(f"time {node.time}, up to {durations.spoken(node.lateness_ms)} late")

@@ -1,4 +1,4 @@
-"""The nodes of an app's graph: topics, streams and made-up traffic. Frozen; each knows the line that made it."""
+"""The nodes of an app's graph. Frozen; each knows the line that made it. Captured tables are in `tables`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from millrace.errors import NameInvalid, Where
+from millrace.flow.tables import Changes, Database, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +56,7 @@ class Stream:
     """
 
     name: str
-    inputs: tuple[Topic | Stream, ...]
+    inputs: tuple[Input, ...]
     output: Topic
     key: tuple[str, ...]
     emit: Emit | None
@@ -66,8 +67,8 @@ class Stream:
         return self.body(*frames)
 
     @property
-    def reads(self) -> tuple[Topic, ...]:
-        """The topics of its inputs, in the order of the body's parameters."""
+    def reads(self) -> tuple[Readable, ...]:
+        """What its inputs are read from, in the order of the body's parameters."""
         return tuple(source.output if isinstance(source, Stream) else source for source in self.inputs)
 
 
@@ -86,7 +87,9 @@ class Traffic:
         return self.maker(random, *n)
 
 
-Node: TypeAlias = Topic | Stream | Traffic
+Readable: TypeAlias = Topic | Table | Changes
+Input: TypeAlias = Readable | Stream
+Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes
 
 
 def kind(node: Node) -> str:

@@ -49,6 +49,9 @@ def _command(site: Site) -> Command:
     values = {
         "datadir": site.data,
         "tmpdir": site.folder,
+        # Relative to the data: it asks by access(2), which heeds no capability, whether its file is there, and below a
+        # folder that only root may enter it would begin anew at each start, and take system tables for foreign ones.
+        "aria-log-dir-path": ".",
         "bind-address": HOST,
         "port": site.port,
         "socket": "",  # none: a path under a deep project folder would be too long for one

@@ -1,0 +1,248 @@
+"""`Captures`: making, changing, watching and ending captures. The connector does the work; this keeps it honest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from millrace.capture import connector, failures, memory
+from millrace.capture.check import Finding
+from millrace.capture.connect import Connect
+from millrace.capture.database import CapturedTable, address
+from millrace.capture.definition import Capture
+from millrace.capture.evolution import Change, evolved
+from millrace.capture.memory import Remembered
+from millrace.capture.postgres_source import PostgresSource
+from millrace.capture.secret import reference
+from millrace.capture.source import Source
+from millrace.config import Settings
+from millrace.errors import CaptureChanged, CaptureFailed, CaptureRefused, SlotLost
+from millrace.log import Log
+
+START_S = 120.0
+_LOOK_S = 0.2
+
+
+class Captures:
+    """The captures of a project. `log` and Connect are reached when first needed."""
+
+    def __init__(self, settings: Settings, log: Log | None = None) -> None:
+        self.settings = settings
+        self.log = log or Log(settings)
+
+    @cached_property
+    def connect(self) -> Connect:
+        return Connect(self.settings)
+
+    def source(self, capture: Capture) -> Source:
+        where = address(self.settings, capture.database)
+        if where.kind == "mysql":
+            from millrace.capture.mysql_source import MysqlSource
+
+            return MysqlSource(self.settings, capture.database, where)
+        found = PostgresSource(self.settings, capture.database, where)
+        if not self.settings.databases:
+            found.make_database()
+        return found
+
+    def all(self) -> dict[str, Remembered]:
+        return memory.read(self.log)
+
+    def get(self, name: str) -> Remembered:
+        return memory.one(self.log, name)
+
+    def check(self, capture: Capture) -> tuple[Finding, ...]:
+        return self.source(capture).check(capture)
+
+    def add(self, capture: Capture, *, wait: bool = True) -> Remembered:
+        """Makes the capture, or changes it to this definition; tables that are new to it are snapshotted while the
+        others go on."""
+        source = self.source(capture)
+        old = memory.read(self.log).get(capture.name)
+        if old is not None:
+            _refuse_change(old.capture, capture)
+        for finding in source.check(capture):
+            if finding.level == "error":
+                told = f"{finding.subject}: {finding.what}"
+                raise CaptureRefused(name=capture.name, what=told, why=finding.why)
+        tables = _known(source.describe(capture), old)
+        source.prepare(capture)
+        self._make_topics(capture, tables)
+        done = old.truncates_done if old else 0
+        new = Remembered(capture, source.address.kind, {table.name: table for table in tables}, done)
+        memory.write(self.log, new)
+        self._configure(capture, source)
+        if wait or old is not None:
+            self.wait(capture)
+        if old is not None and (fresh := [name for name in new.tables if name not in old.tables]):
+            source.snapshot(capture, fresh, {})
+        return new
+
+    def ensure(self, capture: Capture) -> Remembered:
+        """The capture as defined, made or changed only if it is not so already; what `run` does at its start."""
+        old = memory.read(self.log).get(capture.name)
+        if old is not None and old.capture == capture and self.connect.config(self.outside(capture)) is not None:
+            return old
+        return self.add(capture)
+
+    def outside(self, capture: Capture) -> str:
+        return capture.outside(self.settings)
+
+    def wait(self, capture: Capture) -> None:
+        """Returns when the connector runs; raises what it failed of."""
+        deadline = time.monotonic() + START_S
+        while True:
+            state, trace = self.connect.state(self.outside(capture))
+            if state == "RUNNING":
+                return
+            if state == "FAILED":
+                raise self.failure(capture, trace)
+            if time.monotonic() > deadline:
+                reason = f"its connector is {state.lower()} for {START_S:.0f} s"
+                raise CaptureFailed(name=capture.name, reason=reason, remedy="see the log of Kafka Connect")
+            time.sleep(_LOOK_S)
+
+    def failure(self, capture: Capture, trace: str) -> CaptureFailed | SlotLost:
+        reason, remedy = failures.told(capture.name, trace)
+        if failures.slot_lost(trace):
+            return SlotLost(name=capture.name, reason=reason)
+        return CaptureFailed(name=capture.name, reason=reason, remedy=remedy)
+
+    def pause(self, name: str) -> None:
+        self.connect.pause(self.outside(self.get(name).capture))
+
+    def resume(self, name: str) -> None:
+        """Goes on after a pause or a failure; not past a gap."""
+        found = self.get(name).capture
+        outside = self.outside(found)
+        self.refuse_gap(found)
+        if self.connect.config(outside) is None:  # Connect's own memory is gone
+            self._configure(found, self.source(found))
+        state, _ = self.connect.state(outside)
+        self.connect.resume(outside)
+        if state == "FAILED":
+            self.connect.restart(outside)
+            self._until(outside, lambda state: state != "FAILED")
+        self.wait(found)
+
+    def tend(self, name: str) -> None:
+        """Starts a failed connector again: a broker or a database that was away is back. Not past a gap, and a failure
+        that waiting does not mend is raised."""
+        found = self.get(name).capture
+        outside = self.outside(found)
+        state, trace = self.connect.state(outside)
+        if state == "ABSENT":
+            self.resume(name)
+        elif state == "FAILED":
+            if failures.slot_lost(trace) or not failures.passing(trace):
+                raise self.failure(found, trace)
+            self.refuse_gap(found)
+            self.connect.restart(outside)
+
+    def refresh(self, name: str, seen: Mapping[str, Sequence[tuple[str, ...]]] | None = None) -> dict[str, Change]:
+        """Reads anew what the tables' columns are, after somebody changed them; gives what changed, by table. `seen` are
+        shapes of rows in the topic that nobody knew. Tables whose rows must be read again for it are."""
+        old = self.get(name)
+        source = self.source(old.capture)
+        new, changed = old, {}
+        for table in source.describe(old.capture):
+            after, change = evolved(old.tables[table.name], table, (seen or {}).get(table.name, ()))
+            if after != old.tables[table.name]:
+                new, changed[table.name] = new.with_table(after), change
+        if new != old:
+            memory.write(self.log, new)
+        again = [table for table, change in changed.items() if change.resnapshot]
+        if again:
+            source.snapshot(old.capture, again, {})
+        return changed
+
+    def refuse_gap(self, capture: Capture) -> None:
+        health = self.source(capture).health(capture, self.connect.offsets(self.outside(capture)))
+        if health.lost:
+            raise SlotLost(name=capture.name, reason=health.lost)
+
+    def snapshot(
+        self, name: str, tables: Sequence[str] = (), conditions: Mapping[str, str] | None = None
+    ) -> tuple[str, ...]:
+        """Reads tables again (all, unless some are named) while changes go on; gives their whole names."""
+        found = self.get(name)
+        source = self.source(found.capture)
+        names = tuple(memory.table(found, source.whole(table)).name for table in tables) or tuple(found.tables)
+        self.wait(found.capture)
+        source.snapshot(found.capture, names, conditions or {})
+        return names
+
+    def start_over(self, name: str) -> None:
+        """After a gap: a new slot, and every table read again from the beginning. Deletes that were missed are left to
+        `verify --repair`."""
+        found = self.get(name).capture
+        outside, source = self.outside(found), self.source(found)
+        if self.connect.config(outside) is not None:
+            self.connect.stop(outside)
+            self._until(outside, lambda state: state == "STOPPED")
+            self.connect.forget_offsets(outside)
+        source.clean(replace(found, publication=found.publication_name))
+        source.prepare(found)
+        self._configure(found, source)
+        self.connect.resume(outside)
+        self.wait(found)
+
+    def remove(self, name: str, *, topics: bool = False) -> list[str]:
+        """Ends a capture: connector, slot and publication; with `topics` also everything captured."""
+        found = self.get(name)
+        outside, source = self.outside(found.capture), self.source(found.capture)
+        if self.connect.config(outside) is not None:
+            self.connect.stop(outside)
+            self._until(outside, lambda state: state == "STOPPED")
+            self.connect.forget_offsets(outside)
+            self.connect.delete(outside)
+        done = source.clean(found.capture)
+        memory.forget(self.log, name)
+        for topic in connector.own_topics(found.capture):
+            if self.log.topics.exists(topic):
+                self.log.topics.delete(topic)
+        captured = [*(table.topic for table in found.tables.values()), connector.message_topic(found.capture)]
+        for topic in captured if topics else ():
+            if self.log.topics.exists(topic):
+                self.log.topics.delete(topic)
+        return done
+
+    def _configure(self, capture: Capture, source: Source) -> None:
+        password = reference(self.settings, capture.database, source.address)
+        config = source.config(capture, password, self.connect.plugins())
+        self.connect.put(self.outside(capture), {"name": self.outside(capture), **config})
+
+    def _make_topics(self, capture: Capture, tables: Sequence[CapturedTable]) -> None:
+        kept = {
+            "cleanup.policy": "compact",
+            "min.compaction.lag.ms": str(capture.history_ms),
+            "delete.retention.ms": str(capture.tombstones_stay_ms),
+            "max.message.bytes": str(connector.LARGEST_RECORD_BYTES),
+        }
+        for table in tables:
+            if not self.log.topics.ensure(table.topic, partitions=capture.partitions, config=kept):
+                self.log.topics.alter(table.topic, config=kept)
+        passing = {"cleanup.policy": "delete", "retention.ms": str(capture.history_ms)}
+        for topic in connector.own_topics(capture):
+            self.log.topics.ensure(topic, partitions=1, config=passing)
+
+    def _until(self, outside: str, fits: Callable[[str], bool]) -> None:
+        deadline = time.monotonic() + START_S
+        while not fits(self.connect.state(outside)[0]) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
+
+def _refuse_change(old: Capture, new: Capture) -> None:
+    remedy = f"`millrace capture remove {new.name} --topics` first: its topics would no longer fit"
+    for option in ("database", "partitions", "slot"):
+        before, after = getattr(old, option), getattr(new, option)
+        if before != after:
+            raise CaptureChanged(name=new.name, option=option, old=before, new=after, remedy=remedy)
+
+
+def _known(tables: Sequence[CapturedTable], old: Remembered | None) -> tuple[CapturedTable, ...]:
+    """What is remembered of a table's past (shapes, renamed columns) goes on; the rest is as the database says."""
+    before = old.tables if old else {}
+    return tuple(evolved(before[table.name], table)[0] if table.name in before else table for table in tables)

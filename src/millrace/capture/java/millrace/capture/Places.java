@@ -1,0 +1,139 @@
+package millrace.capture;
+
+import io.debezium.connector.postgresql.connection.Lsn;
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.source.SourceRecord;
+
+/**
+ * Gives every record an offset from which a restart goes on exactly, and drops what was handed over before.
+ *
+ * <p>What must hold:
+ * <ul>
+ * <li>`lsn` and `lsn_commit` of an offset are the end of the last transaction that was handed over as a whole.
+ *     PostgreSQL, asked to begin there, sends every transaction that commits later, in the order of their commits, and
+ *     each of them from its first change on, however early that was.
+ * <li>`millrace_tx`, `millrace_lsn` and `millrace_nth` say how far into the transaction after that the records go: to
+ *     the nth record of the change at that LSN. Changes of a transaction come in the order of their LSNs; those of one
+ *     COPY share one.
+ * <li>There is no `lsn_proc`: with it Debezium would search the stream for its last event by LSN, and lose rows.
+ * </ul>
+ */
+final class Places {
+    private static final String TX = "millrace_tx";
+    private static final String LSN = "millrace_lsn";
+    private static final String NTH = "millrace_nth";
+
+    /** Where the stream must begin, if Debezium is not to choose; only while there is no streamed offset yet. */
+    final Lsn beginning;
+
+    /** The end of the last transaction that was handed over as a whole. */
+    private long whole;
+
+    /** How far the transaction after it was handed over; null if not at all. */
+    private Place handed;
+
+    /** Where the stream is, in that same transaction, which is another place as long as it is repeated to us. */
+    private Place seen;
+
+    private volatile long began;
+
+    Places(Map<String, Object> stored, Lsn beginning) {
+        this.beginning = beginning;
+        if (stored == null || isInitialSnapshot(stored)) {
+            return;
+        }
+        whole = number(resumable(stored), "lsn");
+        if (stored.containsKey(TX)) {
+            handed = new Place(number(stored, TX), number(stored, LSN), number(stored, NTH));
+        }
+    }
+
+    /** Also for an offset that Debezium's own connector stored: its last transaction then comes again as a whole. */
+    static Map<String, Object> resumable(Map<String, ?> stored) {
+        var offset = new HashMap<String, Object>(stored);
+        if (offset.remove("lsn_proc") != null && offset.get("lsn_commit") != null) {
+            offset.put("lsn", offset.get("lsn_commit"));
+        }
+        return offset;
+    }
+
+    /** Called by the thread that reads the stream, before it puts the first record into the queue. */
+    void begins(Lsn lsn) {
+        began = lsn.asLong();
+    }
+
+    /** The record with its offset; null if it was handed over before. */
+    SourceRecord placed(SourceRecord record) {
+        var offset = new HashMap<String, Object>(record.sourceOffset());
+        ends(Math.max(began, number(offset, "lsn_commit")));
+        if (whole == 0 || isInitialSnapshot(offset)) { // the stream has not begun
+            if (beginning != null) {
+                offset.put("lsn", beginning.asLong());
+            }
+            return with(record, offset);
+        }
+        if (isChange(record) && !comesNext(number(offset, "txId"), number(offset, "lsn"))) {
+            return null;
+        }
+        offset.remove("lsn_proc");
+        offset.put("lsn", whole);
+        offset.put("lsn_commit", whole);
+        if (handed != null) {
+            offset.put(TX, handed.tx);
+            offset.put(LSN, handed.lsn);
+            offset.put(NTH, handed.nth);
+        }
+        return with(record, offset);
+    }
+
+    private void ends(long commit) {
+        if (commit > whole) {
+            whole = commit;
+            handed = null;
+            seen = null;
+        }
+    }
+
+    private boolean comesNext(long tx, long lsn) {
+        boolean again = seen != null && seen.tx == tx && seen.lsn == lsn;
+        seen = new Place(tx, lsn, again ? seen.nth + 1 : 1);
+        if (handed != null && handed.tx == tx && !seen.isAfter(handed)) {
+            return false;
+        }
+        handed = seen;
+        return true;
+    }
+
+    /** A row, a tombstone or a message of the replication log, and nothing that Debezium adds by itself. */
+    private static boolean isChange(SourceRecord record) {
+        if (record.value() == null) {
+            return true;
+        }
+        if (!(record.value() instanceof Struct value) || value.schema().field("op") == null) {
+            return false;
+        }
+        return !"r".equals(value.getString("op"));
+    }
+
+    static boolean isInitialSnapshot(Map<String, Object> offset) {
+        return "INITIAL".equalsIgnoreCase(String.valueOf(offset.get("snapshot")));
+    }
+
+    private static long number(Map<String, Object> offset, String name) {
+        return offset.get(name) instanceof Number number ? number.longValue() : 0;
+    }
+
+    private static SourceRecord with(SourceRecord record, Map<String, Object> offset) {
+        return new SourceRecord(
+                record.sourcePartition(), offset, record.topic(), record.kafkaPartition(), record.keySchema(),
+                record.key(), record.valueSchema(), record.value(), record.timestamp(), record.headers());
+    }
+
+    private record Place(long tx, long lsn, long nth) {
+        boolean isAfter(Place other) {
+            return lsn > other.lsn || lsn == other.lsn && nth > other.nth;
+        }
+    }
+}

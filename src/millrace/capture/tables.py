@@ -1,0 +1,75 @@
+"""Captured tables from their topics, without Spark and without the database: for the command line and small tables."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millrace.capture import memory
+from millrace.capture.database import CapturedTable
+from millrace.capture.memory import Remembered
+from millrace.capture.reading import decoded
+from millrace.errors import RowUnreadable, TableUnknown, nearest
+from millrace.log import Log, Record
+from millrace.model import Change, LatestByKey
+
+_AT_ONCE = 10_000
+
+
+def find(log: Log, name: str) -> tuple[Remembered, CapturedTable]:
+    """A table by `capture.table` or `capture.schema.table`, which is also the name of its topic."""
+    known = {}
+    for capture, found in memory.read(log).items():
+        for table in found.tables.values():
+            known[table.topic] = known[f"{capture}.{table.name}"] = (found, table)
+            known.setdefault(f"{capture}.{table.name.partition('.')[2]}", (found, table))
+    if name not in known:
+        raise TableUnknown(table=name, database="the captures of this project", hint=nearest(name, known))
+    return known[name]
+
+
+def rows(log: Log, table: CapturedTable) -> Iterator[dict[str, Any]]:
+    """The rows as they are now."""
+    latest = LatestByKey()
+    for batch in _batches(log.read(table.topic)):
+        for signed in latest.apply(
+            Change(r.topic, (r.key or b"").decode(), r.value, r.partition, r.offset) for r in batch
+        ):
+            if signed.error:
+                place = f"{table.topic} {signed.partition}:{signed.offset}"
+                raise RowUnreadable(table=table.name, place=place, reason=signed.error)
+    for text in latest.table().values():
+        yield decoded(table, text)
+
+
+def changes(
+    log: Log, table: CapturedTable, *, follow: bool = False, stop: threading.Event | None = None
+) -> Iterator[dict[str, Any]]:
+    """Every change that the topic holds: op, before, after, when it was committed, and its place in the log."""
+    for record in log.read(table.topic, follow=follow, stop=stop):
+        if record.value is None:
+            continue
+        envelope = json.loads(record.value)
+        source = envelope.get("source") or {}
+        yield {
+            "op": envelope["op"],
+            "before": envelope["before"],
+            "after": envelope["after"],
+            "at_ms": source.get("ts_ms"),
+            "lsn": source.get("lsn"),
+            "transaction": source.get("txId"),
+            "partition": record.partition,
+            "offset": record.offset,
+        }
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == _AT_ONCE:
+            yield batch
+            batch = []
+    yield batch

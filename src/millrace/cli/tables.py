@@ -1,0 +1,52 @@
+"""`millrace table …`: captured tables, read from their topics."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+from itertools import islice
+from typing import Any
+
+from millrace.cli.output import Commands, command, json_option, listing, noun
+from millrace.config import Settings
+
+
+def add(commands: Commands) -> None:
+    table = noun(commands, "table", "captured tables: list them, read their rows or their changes")
+    added = command(table, "list", list_tables, "list the captured tables and their columns")
+    json_option(added)
+    added = command(table, "read", read, "print a table's rows as they are now, one JSON object a line")
+    added.add_argument("table", help="capture.table or capture.schema.table")
+    added.add_argument("--changes", action="store_true", help="every change instead: op, before, after, place")
+    added.add_argument("--follow", action="store_true", help="with --changes: wait for more until Ctrl-C")
+    added.add_argument("--limit", type=int, metavar="N", help="at most this many")
+
+
+def list_tables(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.capture import memory
+    from millrace.log import Log
+
+    rows = [
+        {"table": f"{name}.{table.name}", "column": column.name, "type": column.type, "shown_as": column.spark,
+         "key": column.name in table.key}
+        for name, found in memory.read(Log(settings)).items()
+        for table in found.tables.values()
+        for column in table.columns
+    ]  # fmt: skip
+    listing(args, ("table", "column", "type", "shown_as", "key"), rows, "no captures; `millrace capture add` makes one")
+
+
+def read(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.capture import tables
+    from millrace.log import Log
+
+    log = Log(settings)
+    _, table = tables.find(log, args.table)
+    found = tables.changes(log, table, follow=args.follow) if args.changes else tables.rows(log, table)
+    for row in islice(found, args.limit):
+        print(json.dumps(row, default=_plain, ensure_ascii=False), flush=args.follow)
+
+
+def _plain(value: Any) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,75 @@
+"""One table, many readers: each epoch's signed rows go through every reader's function and to its topic.
+
+The table's state is kept once, in the query before; here is only what follows from an epoch's rows alone. A function that
+keeps state over epochs would be wrong here and is refused.
+
+Guarantee: at least once, as `output` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millrace.config import Settings
+from millrace.engine.output import records
+from millrace.engine.plan import Flow
+from millrace.engine.sources import kafka_options
+from millrace.errors import TableReaderKeepsState
+from millrace.flow import Stream
+
+# What a stream's plan may hold besides leaves: each row by itself. Everything else remembers rows, or waits for some.
+_ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "Generate", "Join", "View", "CollectMetrics", "EventTimeWatermark")
+
+
+class Fanout:
+    def __init__(self, flow: Flow, settings: Settings) -> None:
+        self.flow, self.settings = flow, settings
+
+    def check(self, stream: Stream, signed: DataFrame, result: Any) -> None:
+        """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
+        records(stream, result)
+        below = signed._jdf.queryExecution().analyzed()
+        found = _stateful(result._jdf.queryExecution().analyzed(), below)
+        if found:
+            raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
+
+    def __call__(self, epoch_rows: DataFrame, _: int) -> None:
+        self.write(epoch_rows, [stream.name for stream in self.flow.streams])
+
+    def write(self, rows: DataFrame, streams: Collection[str]) -> None:
+        """All readers' records in one job; the rows are computed once."""
+        outputs = [self._output(stream, rows) for stream in self.flow.streams if stream.name in streams]
+        if not outputs:
+            return
+        together = outputs[0]
+        for other in outputs[1:]:
+            together = together.union(other)
+        kept = len(outputs) > 1
+        if kept:
+            rows.persist()
+        try:
+            together.write.format("kafka").options(**kafka_options(self.settings)).save()
+        finally:
+            if kept:
+                rows.unpersist()
+
+    def _output(self, stream: Stream, rows: DataFrame) -> DataFrame:
+        made = records(stream, stream.body(rows), streaming=False)
+        key = F.col("key") if "key" in made.columns else F.lit(None).cast("string").alias("key")
+        topic = F.lit(self.settings.named(stream.output.name)).alias("topic")
+        return made.select(key, "value", topic)
+
+
+def _stateful(plan: Any, below: Any) -> str | None:
+    """The name of the first step above the table's rows that needs more than one row."""
+    if not plan.isStreaming() or plan.fastEquals(below):
+        return None
+    name = str(plan.nodeName())
+    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    if name not in _ROW_BY_ROW or sum(child.isStreaming() for child in children) > 1:
+        return name
+    return next((found for child in children if (found := _stateful(child, below))), None)

@@ -1,0 +1,187 @@
+"""Captured tables as a flow reads them: signed rows, raw changes, or the rows as they are now. All from the topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from millrace import config, kernel
+from millrace.capture import CapturedTable, Captures, reading
+from millrace.capture.database import Column as TableColumn
+from millrace.capture.reading import UNREADABLE
+from millrace.config import Settings
+from millrace.engine.session import session
+from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS, kafka_options
+from millrace.errors import SchemaInvalid, TableUnknown, nearest
+from millrace.flow import Changes, Table
+from millrace.log import Log
+
+DIFF = "__diff"
+AWAITED = "awaited"
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """One table as a flow reads it. `readable` is the node, `captured` what is known of its columns."""
+
+    readable: Table | Changes
+    captured: CapturedTable
+    outside: str
+    metric: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, readable: Table | Changes, log: Log, group: str) -> TableSource:
+        captured = known(readable.of if isinstance(readable, Changes) else readable, log)
+        outside = log.settings.named(captured.topic)
+        return cls(readable, captured, outside, f"millrace.{captured.topic}", _options(log.settings, outside, group))
+
+    @property
+    def table(self) -> Table:
+        return self.readable.of if isinstance(self.readable, Changes) else self.readable
+
+    @property
+    def name(self) -> str:
+        """The topic's, without the prefix of the settings."""
+        return self.captured.topic
+
+    @property
+    def recorded(self) -> str:
+        """What of its columns a checkpoint depends on: rows are kept as text, so columns may come and go."""
+        kind = "changes" if isinstance(self.readable, Changes) else "table"
+        return f"{kind} keyed by {', '.join(self.captured.key)}"
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        raw = (
+            spark.readStream.format("kafka")
+            .options(**self.options)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
+            .load()
+        )
+        if isinstance(self.readable, Changes):
+            return changes(raw, self.captured)
+        return self._signed(kernel.latest_by_key(raw))
+
+    def rows_at(self, spark: SparkSession, end: Mapping[str, int] | None = None) -> DataFrame:
+        """The table as a batch: as it was at these offsets (per partition), or as it is now. Signed, all +1."""
+        ending = "latest" if end is None else json.dumps({self.outside: dict(end)})
+        raw = (
+            spark.read.format("kafka")
+            .options(**self.options)
+            .option("startingOffsets", "earliest")
+            .option("endingOffsets", ending)
+            .load()
+        )
+        return self._signed(kernel.latest_rows(raw))
+
+    def _signed(self, rows: DataFrame) -> DataFrame:
+        """Columns of the table and `__diff`. A record that cannot be understood stops the flow: a table without it
+        would be untrue."""
+        ours = isinstance(self.readable, Table) and self.readable.capture is not None
+        awaited = F.col("error").startswith(kernel.UNFILLED) if ours else F.lit(False)
+        told = F.concat(
+            F.lit(f"{UNREADABLE} {self.captured.name} "),
+            F.col("partition"),
+            F.lit(":"),
+            F.col("offset"),
+            F.lit(" "),
+            "error",
+        )
+        checked = F.when(F.col("error").isNotNull() & ~awaited, F.raise_error(told)).otherwise(F.col("row"))
+        counted = rows.withColumn("row", checked)
+        if rows.isStreaming:
+            counted = counted.observe(
+                self.metric,
+                F.count(F.lit(1)).alias(ROWS),
+                F.lit(0).cast("long").alias(DEAD),
+                F.count(F.when(awaited, 1)).alias(AWAITED),
+            )
+        # Debezium reads unlogged large values again from the database. Where the row is gone by then, its delete
+        # follows in the log, and nothing is to be shown of it.
+        typed = reading.typed(counted.where("row is not null"), self.captured)
+        return typed.select(*(_quoted(column.name) for column in self.captured.columns), DIFF)
+
+
+def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
+    """Every change: op, before and after as the table's columns, when it was committed, and its place in the log."""
+    text = F.col("value").cast("string")
+    envelope = F.from_json(
+        text, "op string, before string, after string, source struct<ts_us:bigint,ts_ms:bigint,lsn:bigint,txId:bigint>"
+    )
+    frame = raw.where("value is not null").select(
+        F.col("key").cast("string").alias("key"),
+        envelope.alias("envelope"),
+        "partition",
+        "offset",
+        "timestamp",
+    )
+    at = F.coalesce(
+        F.timestamp_micros("envelope.source.ts_us"), F.timestamp_millis("envelope.source.ts_ms"), F.col("timestamp")
+    )
+    flat = frame.select(
+        F.col("envelope.op").alias("op"),
+        F.col("envelope.before").alias("before"),
+        F.col("envelope.after").alias("after"),
+        at.alias("at"),
+        "key",
+        "partition",
+        "offset",
+        F.col("envelope.source.lsn").alias("lsn"),
+        F.col("envelope.source.txId").alias("transaction"),
+    )
+    return reading.structs(flat, captured, "before", "after")
+
+
+def known(table: Table, log: Log) -> CapturedTable:
+    """What a table's columns are: as its capture remembers them, or as the user said."""
+    if table.capture is None:
+        return _foreign(table)
+    found = Captures(log.settings, log).get(table.capture.name)
+    fitting = [each for name, each in found.tables.items() if table.table in (name, name.partition(".")[2])]
+    if len(fitting) != 1:
+        hint = nearest(table.table, found.tables)
+        raise TableUnknown(table=table.table, database=table.capture.name, hint=hint, where=table.where)
+    return fitting[0]
+
+
+def _foreign(table: Table) -> CapturedTable:
+    from pyspark.errors import PySparkException
+
+    try:
+        schema = StructType.fromDDL(table.schema or "")
+        assert isinstance(schema, StructType)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise SchemaInvalid(name=table.name, reason=reason, where=table.where) from None
+    columns = tuple(
+        TableColumn(field.name, field.dataType.simpleString(), field.dataType.simpleString(), field.nullable)
+        for field in schema.fields
+    )
+    return CapturedTable(table.name, table.name, table.key, columns)
+
+
+def now(table: Table, spark: SparkSession | None = None, settings: Settings | None = None) -> DataFrame:
+    """The rows of a table as they are now, as a batch: from its topic, without touching the database."""
+    settings = settings or config.load()
+    source = TableSource.of(table, Log(settings), "now")
+    return source.rows_at(spark or session(settings)).drop(DIFF)
+
+
+def _options(settings: Settings, outside: str, group: str) -> dict[str, str]:
+    return {
+        **kafka_options(settings),
+        "kafka.isolation.level": "read_committed",
+        "groupIdPrefix": settings.named(group),
+        "failOnDataLoss": "true",
+        "subscribe": outside,
+    }
+
+
+def _quoted(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")

@@ -1,0 +1,27 @@
+"""From Python to the kernel's classes in Spark's JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import SparkSession
+
+from millrace.errors import KernelAbsent
+from millrace.local.compile import compiled
+
+
+def jar() -> Path:
+    """The kernel's jar: what a session of one's own needs in `spark.jars`."""
+    return compiled("kernel")
+
+
+def operator(spark: SparkSession, name: str) -> Any:
+    """The Java class of an operator. Only a JVM that was started with the jar has it."""
+    java: Any = spark._jvm
+    found = getattr(java.millrace.kernel, name)
+    # py4j takes a class that it does not find for a package.
+    if not isinstance(found, JavaClass):
+        raise KernelAbsent(jar=jar())
+    return found

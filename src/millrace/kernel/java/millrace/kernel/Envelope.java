@@ -1,0 +1,250 @@
+package millrace.kernel;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonFactoryBuilder;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Debezium's envelope, read in one pass. The row's text is kept as it was written, by its place in the value: its
+ * numbers are never parsed, so none is rounded. One object serves many records: `read` and `tombstone` set it anew.
+ */
+final class Envelope {
+  static final String TOMBSTONE = "tombstone";
+
+  // Text is bounded by the broker's largest record; Jackson's own limit is less than that may be.
+  private static final JsonFactory JSON = new JsonFactoryBuilder()
+      .streamReadConstraints(StreamReadConstraints.builder()
+          .maxStringLength(Integer.MAX_VALUE).maxNumberLength(Integer.MAX_VALUE).build())
+      .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+      .build();
+
+  private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
+
+  /** A column whose value the database left out: its name and the place of the placeholder in the value. */
+  static final class Gap {
+    final String column;
+    final int start;
+    final int end;
+
+    Gap(String column, int start, int end) {
+      this.column = column;
+      this.start = start;
+      this.end = end;
+    }
+  }
+
+  private final Unavailable unavailable;
+
+  /** Debezium's letter, or `tombstone`; null where the value has none. */
+  String op;
+  /** What is wrong with it; null when it can be applied. */
+  String error;
+  /** The place of the row after the change, in the value; 0 and 0 where there is none. */
+  int afterStart;
+  int afterEnd;
+  /** In the order in which they stand in the value; mostly empty. */
+  final List<Gap> gaps = new ArrayList<>();
+  /** When the database changed the row, and its log sequence number; null where the source does not say. */
+  Long changedAtUs;
+  Long lsn;
+
+  private boolean hasImage;
+
+  Envelope(Unavailable unavailable) {
+    this.unavailable = unavailable;
+  }
+
+  void tombstone() {
+    clear();
+    op = TOMBSTONE;
+  }
+
+  void read(byte[] value) {
+    clear();
+    if (!looksLikeAnObject(value) || !(isAscii(value) || UTF8String.fromBytes(value).isValid())) {
+      refuse();
+      return;
+    }
+    try (JsonParser parser = JSON.createParser(value)) {
+      parser.nextToken();
+      members(parser, true);
+      if (parser.nextToken() == null) error = fault();
+      else refuse();
+    } catch (JsonProcessingException broken) {
+      refuse();
+    } catch (IOException impossible) {
+      throw new UncheckedIOException(impossible);
+    }
+  }
+
+  private void refuse() {
+    clear();
+    error = Refusals.NOT_JSON;
+  }
+
+  private void clear() {
+    op = error = null;
+    afterStart = afterEnd = 0;
+    gaps.clear();
+    changedAtUs = lsn = null;
+    hasImage = false;
+  }
+
+  /** Jackson would take other encodings than UTF-8, and a byte order mark, and could then not tell places in bytes. */
+  private static boolean looksLikeAnObject(byte[] value) {
+    int place = 0;
+    while (place < value.length && " \n\r\t".indexOf(value[place]) >= 0) place++;
+    return place + 1 < value.length && value[place] == '{' && value[place + 1] != 0;
+  }
+
+  /** Most values are, and eight bytes at a time is ten times faster than looking at each character. */
+  private static boolean isAscii(byte[] value) {
+    int place = 0;
+    for (; place + Long.BYTES <= value.length; place += Long.BYTES) {
+      if (((long) LONGS.get(value, place) & 0x8080808080808080L) != 0) return false;
+    }
+    for (; place < value.length; place++) if (value[place] < 0) return false;
+    return true;
+  }
+
+  private String fault() {
+    if (op == null) return Refusals.NO_ENVELOPE;
+    switch (op) {
+      case "t": return Refusals.TRUNCATION;
+      case "m": return Refusals.MESSAGE;
+      case "d": return hasImage ? null : Refusals.NO_ENVELOPE;
+      case "c": case "r": case "u": return afterEnd > 0 ? null : hasImage ? Refusals.noAfter(op) : Refusals.NO_ENVELOPE;
+      default: return Refusals.unknown(op);
+    }
+  }
+
+  /** Reads the object that the parser has entered to its end. The outermost may be a wrapping of schema and payload. */
+  private void members(JsonParser parser, boolean outermost) throws IOException {
+    boolean schemaFirst = false;
+    boolean wrapped = false;
+    int count = 0;
+    for (String name; (name = parser.nextFieldName()) != null; count++) {
+      JsonToken token = parser.nextToken();
+      if (count == 0) schemaFirst = outermost && name.equals("schema");
+      if (schemaFirst && count == 1 && name.equals("payload") && token == JsonToken.START_OBJECT) {
+        wrapped = true;
+        members(parser, false);
+      } else if (wrapped) {
+        parser.skipChildren();
+      } else {
+        member(parser, name, token);
+      }
+    }
+  }
+
+  private void member(JsonParser parser, String name, JsonToken token) throws IOException {
+    switch (name) {
+      case "op":
+        op = token == JsonToken.VALUE_STRING ? parser.getText() : null;
+        parser.skipChildren();
+        break;
+      case "after":
+        hasImage = true;
+        after(parser, token);
+        break;
+      case "before":
+        hasImage = true;
+        parser.skipChildren();
+        break;
+      case "source":
+        source(parser, token);
+        break;
+      default:
+        parser.skipChildren();
+    }
+  }
+
+  private void after(JsonParser parser, JsonToken token) throws IOException {
+    gaps.clear();
+    afterStart = afterEnd = 0;
+    if (token != JsonToken.START_OBJECT) {
+      parser.skipChildren();
+      return;
+    }
+    int start = (int) parser.currentTokenLocation().getByteOffset();
+    for (String column; (column = parser.nextFieldName()) != null;) {
+      token = parser.nextToken();
+      if (token == JsonToken.VALUE_STRING) {
+        if (unavailable.at(parser)) gaps.add(new Gap(column, tokenStart(parser), place(parser)));
+      } else if (token == JsonToken.START_ARRAY || token == JsonToken.START_OBJECT) {
+        int from = tokenStart(parser);
+        if (unavailable.at(parser)) gaps.add(new Gap(column, from, place(parser)));
+      }
+    }
+    afterStart = start;
+    afterEnd = place(parser);
+  }
+
+  private void source(JsonParser parser, JsonToken token) throws IOException {
+    if (token != JsonToken.START_OBJECT) {
+      parser.skipChildren();
+      return;
+    }
+    boolean exact = false;
+    for (String name; (name = parser.nextFieldName()) != null;) {
+      token = parser.nextToken();
+      if (token != JsonToken.VALUE_NUMBER_INT) {
+        parser.skipChildren();
+      } else if (name.equals("ts_us")) {
+        changedAtUs = whole(parser);
+        exact = changedAtUs != null;
+      } else if (name.equals("ts_ms") && !exact) {
+        Long ms = whole(parser);
+        changedAtUs = ms == null ? null : Long.valueOf(ms * 1_000);
+      } else if (name.equals("lsn")) {
+        lsn = whole(parser);
+      }
+    }
+  }
+
+  private static Long whole(JsonParser parser) throws IOException {
+    return parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER ? null : Long.valueOf(parser.getLongValue());
+  }
+
+  private static int tokenStart(JsonParser parser) {
+    return (int) parser.currentTokenLocation().getByteOffset();
+  }
+
+  private static int place(JsonParser parser) {
+    return (int) parser.currentLocation().getByteOffset();
+  }
+
+  /** The text of a column of a row that was read before, null if it has none. Only gaps need it. */
+  static byte[] columnOf(byte[] row, String column) {
+    try (JsonParser parser = JSON.createParser(row)) {
+      parser.nextToken();
+      byte[] found = null;
+      for (String name; (name = parser.nextFieldName()) != null;) {
+        parser.nextToken();
+        int start = tokenStart(parser);
+        if (name.equals(column)) {
+          parser.finishToken();
+          parser.skipChildren();
+          found = Arrays.copyOfRange(row, start, place(parser));
+        } else {
+          parser.skipChildren();
+        }
+      }
+      return found;
+    } catch (IOException impossible) {
+      throw new UncheckedIOException(impossible);
+    }
+  }
+}

@@ -1,0 +1,154 @@
+"""Captures on real servers: from a database to topics, through everything that a user does with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from millrace.capture import capture, tables
+from millrace.capture.status import status
+from millrace.errors import CaptureChanged, CaptureInvalid, CaptureRefused, CaptureUnknown, SlotLost
+from tests.command import until
+from tests.shop import Shop
+
+pytestmark = pytest.mark.server
+
+CUSTOMERS = "CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL)"
+ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, customer bigint, amount numeric(12, 2))"
+
+
+def changes(shop: Shop, table: str) -> list[tuple[Any, str | None, Any]]:
+    """Key, op and row of what the topic holds; op None is a tombstone."""
+    found = []
+    for record in shop.captures.log.read(f"{shop.name}.public.{table}"):
+        envelope = json.loads(record.value) if record.value is not None else {}
+        found.append((json.loads(record.key or b"null"), envelope.get("op"), envelope.get("after")))
+    return found
+
+
+def now(shop: Shop, table: str) -> dict[Any, Any]:
+    log = shop.captures.log
+    _, known = tables.find(log, f"{shop.name}.{table}")
+    return {tuple(row[name] for name in known.key): row for row in tables.rows(log, known)}
+
+
+def test_a_table_becomes_a_topic_and_stays_one(shop: Shop) -> None:
+    shop.run(
+        CUSTOMERS,
+        ORDERS,
+        "INSERT INTO customers VALUES (1, 'Ada'), (2, 'Bob')",
+        "INSERT INTO orders VALUES (7, 1, 9.5)",
+    )
+    captures = shop.captures
+    captures.add(capture(shop.name, ["customers"], history="2 days"))
+    until(lambda: len(changes(shop, "customers")) == 2, "the snapshot")
+
+    with psycopg.connect(shop.url) as connection:  # one transaction
+        connection.execute("INSERT INTO customers VALUES (3, 'Cid')")
+        connection.execute("UPDATE customers SET name = 'Ada L.' WHERE id = 1")
+        connection.execute("UPDATE customers SET id = 20 WHERE id = 2")
+        connection.execute("DELETE FROM customers WHERE id = 3")
+    until(lambda: len(changes(shop, "customers")) == 9, "the changes")
+    by_key = {
+        key: [(op, row) for found, op, row in changes(shop, "customers") if found["id"] == key] for key in (1, 2, 3, 20)
+    }
+    assert by_key == {
+        1: [("r", {"id": 1, "name": "Ada"}), ("u", {"id": 1, "name": "Ada L."})],
+        2: [("r", {"id": 2, "name": "Bob"}), ("d", None), (None, None)],
+        3: [("c", {"id": 3, "name": "Cid"}), ("d", None), (None, None)],
+        20: [("c", {"id": 20, "name": "Bob"})],
+    }
+    day_ms = 86_400_000
+    config = captures.log.topics.config(f"{shop.name}.public.customers")
+    assert config["cleanup.policy"] == "compact"
+    assert int(config["min.compaction.lag.ms"]) == 2 * day_ms
+    assert int(config["delete.retention.ms"]) == 32 * day_ms
+
+    # A table that is added later is read while the first goes on.
+    captures.add(capture(shop.name, ["customers", "orders"], history="2 days"))
+    shop.run("INSERT INTO customers VALUES (4, 'Dee')", "INSERT INTO orders VALUES (8, 4, 0.10)")
+    until(lambda: set(now(shop, "orders")) == {(7,), (8,)} and (4,) in now(shop, "customers"), "the table that was added")
+    assert len(changes(shop, "customers")) == 10  # nothing of it was read again
+    assert str(now(shop, "orders")[(7,)]["amount"]) == "9.50"
+
+    until(lambda: all(table.phase == "streaming" for table in status(captures, shop.name, 0).tables), "streaming")
+    told = status(captures, shop.name, 0)
+    assert (told.state, told.error) == ("running", None)
+    assert told.position is not None and told.behind_bytes is not None and told.kept_bytes is not None
+
+    captures.pause(shop.name)
+    until(lambda: status(captures, shop.name, 0).state == "paused", "the pause")
+    shop.run("INSERT INTO orders VALUES (9, 4, 1)")
+    captures.resume(shop.name)
+    until(lambda: (9,) in now(shop, "orders"), "going on")
+
+    captures.remove(shop.name)
+    assert shop.name not in captures.all()
+    assert not shop.run(f"SELECT 1 FROM pg_replication_slots WHERE database = '{shop.name}'")
+    assert not shop.run("SELECT 1 FROM pg_publication")
+    assert captures.log.topics.exists(f"{shop.name}.public.orders")
+    for table in ("customers", "orders"):
+        captures.log.topics.delete(f"{shop.name}.public.{table}")
+
+
+def test_a_slot_that_was_lost_is_said_loudly_and_repaired(shop: Shop) -> None:
+    from millrace.capture.repair import repair_gap
+
+    shop.run(CUSTOMERS, "INSERT INTO customers SELECT n, 'n' || n FROM generate_series(1, 20) n")
+    captures = shop.captures
+    captures.add(capture(shop.name, ["customers"]))
+    until(lambda: len(now(shop, "customers")) == 20, "the snapshot")
+    captures.connect.stop(shop.name)
+    until(lambda: captures.connect.state(shop.name)[0] == "STOPPED", "the end of the task")
+    slot = f"millrace_{shop.name}"
+    until(
+        lambda: not shop.run(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"),
+        "a free slot",
+    )
+    # Somebody drops the slot, the table changes, and somebody makes the slot anew: nothing of that is in the log.
+    shop.run(f"SELECT pg_drop_replication_slot('{slot}')")
+    shop.run("DELETE FROM customers WHERE id = 5", "UPDATE customers SET name = 'changed' WHERE id = 6")
+    assert "is gone" in (status(captures, shop.name, 0).error or "")
+    shop.run(
+        f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')", "INSERT INTO customers VALUES (21, 'late')"
+    )
+    told = status(captures, shop.name, 0)
+    assert told.state == "lost" and told.error is not None and "made anew" in told.error
+    with pytest.raises(SlotLost):
+        captures.resume(shop.name)
+    assert (21,) not in now(shop, "customers")
+
+    list(repair_gap(captures, shop.name))
+    until(lambda: (21,) in now(shop, "customers"), "the repair")
+    found = now(shop, "customers")
+    assert (5,) not in found and found[(6,)]["name"] == "changed" and len(found) == 20
+
+
+def test_an_idle_table_does_not_hold_back_the_databases_log(shop: Shop) -> None:
+    shop.run(CUSTOMERS, "CREATE TABLE busy (n int, text text)")
+    captures = shop.captures
+    captures.add(capture(shop.name, ["customers"]))
+    until(lambda: captures.connect.offsets(shop.name) is not None, "a stored position")
+    shop.run("INSERT INTO busy SELECT n, repeat(md5(n::text), 20) FROM generate_series(1, 50000) n")
+    assert (status(captures, shop.name, 0).behind_bytes or 0) > 10_000_000
+    until(lambda: (status(captures, shop.name, 0).behind_bytes or 0) < 1_000_000, "giving back WAL")
+
+
+def test_what_cannot_be_captured_is_refused_with_the_reason(shop: Shop) -> None:
+    shop.run(CUSTOMERS, "CREATE TABLE keyless (n int)")
+    captures = shop.captures
+    with pytest.raises(CaptureRefused, match="did you mean 'public.customers'"):
+        captures.add(capture(shop.name, ["custmers"]))
+    with pytest.raises(CaptureRefused, match="key"):
+        captures.add(capture(shop.name, ["keyless"]))
+    with pytest.raises(CaptureUnknown):
+        captures.get("nothing")
+    for wrong in ({"tables": []}, {"tables": "orders"}, {"name": "My Shop"}, {"history": "soon"}, {"partitions": 0}):
+        with pytest.raises(CaptureInvalid):
+            capture(**{"name": "shop", "tables": ["orders"], **wrong})  # type: ignore[arg-type]
+    captures.add(capture(shop.name, ["customers"]))
+    with pytest.raises(CaptureChanged, match="partitions"):
+        captures.add(capture(shop.name, ["customers"], partitions=5))

@@ -1,0 +1,193 @@
+"""Random changes, random kills: whatever dies when, the topics end as the database was, change by change.
+
+    python -m tests.capture.torture --seeds 200        (make torture SEEDS=200)
+
+Prints one line a seed. The servers are a project's own, in a folder that is made for the purpose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from millrace import config, local
+from millrace.capture import Captures, capture
+from millrace.capture.reading import decoded
+from millrace.config import Settings
+from millrace.errors import MillraceError
+from millrace.local.declare import Memory
+from tests.capture import history
+from tests.capture.workload import TABLES, Writer, fill
+
+SERVERS = ("connect", "kafka", "postgres")
+CATCH_UP_S = 180.0
+
+
+@dataclass
+class Result:
+    seed: int
+    kills: Counter[str] = field(default_factory=Counter)
+    changes: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        kills = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items())) or "none"
+        verdict = "ok" if not self.faults else f"{len(self.faults)} FAULTS, first: {self.faults[0]}"
+        return f"seed {self.seed}: {self.changes} changes, {self.records} records, kills: {kills}, {self.seconds:.0f} s: {verdict}"
+
+
+def torture(settings: Settings, seed: int, *, kills: int = 4, rows: int = 3_000, ddl: bool = True) -> Result:
+    """One seed: a database of its own, captured while it is written to and while servers die."""
+    chance, result, began = random.Random(seed), Result(seed), time.monotonic()
+    name = f"t{seed}_{os.getpid()}"
+    captures = Captures(settings)
+    definition = capture(name, TABLES)
+    captures.source(definition)  # makes the database
+    url = local.address(settings, "postgres").rpartition("/")[0] + f"/{name}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        fill(connection, rows)
+    writers = [Writer(url, seed * 10 + number, ddl and number == 0) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        captures.add(definition, wait=False)
+        for _ in range(kills):
+            time.sleep(chance.uniform(0.2, 4.0))
+            victim = chance.choice(SERVERS)
+            _kill(settings, victim)
+            result.kills[victim] += 1
+            time.sleep(chance.uniform(0.0, 1.0))
+            local.up(settings, SERVERS)
+            captures = Captures(settings)  # addresses may have changed
+            _tend(captures, name)
+        time.sleep(chance.uniform(0.5, 2.0))
+    finally:
+        for writer in writers:
+            writer.stop()
+    _catch_up(captures, name, url)
+    _judge(captures, name, url, result)
+    captures.remove(name, topics=True)
+    with psycopg.connect(local.address(settings, "postgres"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _kill(settings: Settings, server: str) -> None:
+    pid = Memory.read(settings.state_folder / "servers" / server).pid
+    assert pid is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _tend(captures: Captures, name: str) -> None:
+    """What `millrace run` does for the captures of its app: a task that failed is started again."""
+    with contextlib.suppress(MillraceError):
+        captures.tend(name)
+
+
+def _catch_up(captures: Captures, name: str, url: str) -> None:
+    """Returns when the last change has reached its topic: a row of each table, written after everything else."""
+    marks = {}
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in TABLES:
+            row = connection.execute(f"INSERT INTO {table} (id) VALUES (%s) RETURNING v", (-1,)).fetchone()
+            assert row is not None
+            marks[table] = row[0]
+    deadline = time.monotonic() + CATCH_UP_S
+    while time.monotonic() < deadline:
+        _tend(captures, name)
+        reached = {
+            table: any(
+                (history.of_topic([record]).get(-1) or [None])[0] == ("c", mark)
+                for record in captures.log.read(f"{name}.public.{table}")
+            )
+            for table, mark in marks.items()
+        }
+        if all(reached.values()):
+            return
+        time.sleep(1)
+    raise AssertionError(f"the capture did not catch up in {CATCH_UP_S:.0f} s: {captures.connect.state(name)}")
+
+
+def _judge(captures: Captures, name: str, url: str, result: Result) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        truth: dict[str, dict[int, list[history.Change]]] = defaultdict(lambda: defaultdict(list))
+        for table, op, key, version in connection.execute("SELECT tbl, op, id, v FROM audit ORDER BY seq"):
+            truth[table][key].append((op, version))
+            result.changes += 1
+        for table in TABLES:
+            records = list(captures.log.read(f"{name}.public.{table}"))
+            result.records += len(records)
+            topic = history.of_topic(records)
+            snapshot_v = max((row[1] for rows in topic.values() for row in rows if row and row[0] == "r"), default=0)
+            result.faults += [f"{table} {fault}" for fault in history.faults(truth[table], topic, snapshot_v)]
+            result.faults += _differences(captures, name, table, connection, records)
+
+
+def _differences(
+    captures: Captures, name: str, table: str, connection: psycopg.Connection[tuple[object, ...]], records: list[object]
+) -> list[str]:
+    """The table that the topic's last records make, against the source: every column, bit for bit."""
+    captures.refresh(name)
+    known = captures.get(name).tables[f"public.{table}"]
+    last = {record.key: record.value for record in records}  # type: ignore[attr-defined]
+    derived = {}
+    for value in last.values():
+        envelope = json.loads(value) if value is not None else None
+        if envelope is not None and envelope["op"] != "d":
+            row = decoded(known, json.dumps(envelope["after"]))
+            derived[row["id"]] = row
+    columns = [column.name for column in known.columns]
+    listed = ", ".join(f'"{column}"' for column in columns)
+    source = {
+        row[0]: dict(zip(columns, row, strict=True)) for row in connection.execute(f"SELECT {listed} FROM {table}")
+    }
+    for row in source.values():
+        if row.get("doc") is not None:
+            row["doc"] = json.dumps(row["doc"])
+    found = [f"{table} {key} is not in the topic" for key in source.keys() - derived.keys()]
+    found += [f"{table} {key} is in the topic and not in the database" for key in derived.keys() - source.keys()]
+    found += [
+        f"{table} {key} differs: {[(c, source[key][c], derived[key].get(c)) for c in columns if source[key][c] != derived[key].get(c)][:3]}"
+        for key in source.keys() & derived.keys()
+        if source[key] != derived[key]
+    ]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--kills", type=int, default=4)
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="millrace-torture-"))
+    settings = config.load(folder)
+    failed, totals = 0, Counter[str]()
+    with local.held(settings, SERVERS, say=print):
+        for seed in range(args.first, args.first + args.seeds):
+            result = torture(settings, seed, kills=args.kills)
+            print(result.line(), flush=True)
+            failed += bool(result.faults)
+            totals += result.kills + Counter(changes=result.changes)
+    print(json.dumps({"torture": "capture", "seeds": args.seeds, "failed": failed, **totals}))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Captured tables in flows: signed rows, raw changes and the rows of now, all of one name and all true."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.capture import capture
+from millrace.engine import Run, now
+from millrace.engine.plan import flows_of
+from millrace.errors import TableReaderKeepsState, TableStale
+from millrace.flow import App
+from tests.command import until
+from tests.shop import Shop
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, name text, price numeric(10, 2))"
+
+
+def app_of(shop: Shop, *readers: str, partitions: int = 2) -> App:
+    app = App(f"app-{shop.name}")
+    db = app.capture(shop.name, ["items"], partitions=partitions)
+    for reader in readers:
+
+        @app.stream(db.items, key="id", name=f"{shop.name}-{reader}")
+        def signed(rows: DataFrame) -> DataFrame:
+            return rows
+
+    return app
+
+
+def once(spark: SparkSession, shop: Shop, app: App, **options: Any) -> None:
+    with Run(app, shop.settings, once=True, spark=spark, traffic=False, **options) as run:
+        while not run.done:
+            run.poll()
+        run.stop()
+
+
+def summed(shop: Shop, topic: str) -> dict[Any, list[dict[str, Any]]]:
+    """What a reader of signed rows has: rows whose signs do not cancel out. More than one of a key would be wrong."""
+    signs: Counter[str] = Counter()
+    for record in shop.captures.log.read(f"{shop.name}-{topic}"):
+        row = record.json()
+        diff = row.pop("__diff")
+        signs[json.dumps(row, sort_keys=True)] += diff
+    assert set(signs.values()) <= {0, 1}, signs
+    found: dict[Any, list[dict[str, Any]]] = {}
+    for text, sign in signs.items():
+        if sign:
+            row = json.loads(text)
+            found.setdefault(row["id"], []).append(row)
+    return found
+
+
+def source(shop: Shop, columns: str = "id, name, price::text") -> dict[Any, list[Any]]:
+    return {row[0]: [row] for row in shop.run(f"SELECT {columns} FROM items")}
+
+
+def captured(shop: Shop, keys: set[int]) -> None:
+    log = shop.captures.log
+
+    def there() -> bool:
+        return keys <= {json.loads(record.key or b"{}")["id"] for record in log.read(f"{shop.name}.public.items")}
+
+    until(there, "the capture")
+
+
+def test_readers_share_one_state_and_a_late_one_misses_nothing(shop: Shop, spark: SparkSession) -> None:
+    shop.run(ITEMS, "INSERT INTO items SELECT n, 'n' || n, n * 1.5 FROM generate_series(1, 50) n")
+    app = app_of(shop, "a", "b")
+    assert [flow.name for flow in flows_of(app.graph())] == [f"{shop.name}.items"]
+    shop.captures.add(capture(shop.name, ["items"]))
+    captured(shop, {50})
+    once(spark, shop, app)
+    shop.run(
+        "UPDATE items SET price = price + 1 WHERE id <= 10",
+        "DELETE FROM items WHERE id BETWEEN 11 AND 15",
+        "UPDATE items SET id = 100 WHERE id = 20",
+        "INSERT INTO items VALUES (11, 'again', 0.01), (101, 'last', 1)",
+    )
+    captured(shop, {100, 101})
+    once(spark, shop, app)
+    assert summed(shop, "a") == summed(shop, "b")
+    assert {
+        key: [(r["id"], r["name"], f"{r['price']:.2f}") for r in rows] for key, rows in summed(shop, "a").items()
+    } == source(shop)
+
+    # A reader that joins later is given the table where the others stand, then goes on with them.
+    shop.run("DELETE FROM items WHERE id = 1", "INSERT INTO items VALUES (102, 'tail', 2)")
+    captured(shop, {102})
+    once(spark, shop, app_of(shop, "a", "b", "c"))
+    assert summed(shop, "c") == summed(shop, "a")
+    assert len(summed(shop, "c")) == len(source(shop))
+
+    # The same table as a batch of now, and as its raw changes.
+    db = app_of(shop, "a")
+    table = db.graph().streams[0].reads[0]
+    rows = {
+        row["id"]: (row["id"], row["name"], str(row["price"])) for row in now(table, spark, shop.settings).collect()
+    }
+    assert {key: [row] for key, row in rows.items()} == source(shop)
+
+
+def test_what_a_reader_of_a_table_may_not_do(shop: Shop, spark: SparkSession) -> None:
+    shop.run(ITEMS, "INSERT INTO items VALUES (1, 'one', 1)")
+    app = App(f"app-{shop.name}")
+    db = app.capture(shop.name, ["items"])
+
+    @app.stream(db.items, name=f"{shop.name}-distinct")
+    def distinct(rows: DataFrame) -> DataFrame:
+        return rows.select("name").dropDuplicates()
+
+    with pytest.raises(TableReaderKeepsState, match="Deduplicate"):
+        once(spark, shop, app)
+
+
+def test_a_table_that_changes_does_not_stop_its_readers(shop: Shop, spark: SparkSession) -> None:
+    shop.run(ITEMS, "INSERT INTO items VALUES (1, 'one', 1), (2, 'two', 2)")
+    app = app_of(shop, "a")
+    with Run(app, shop.settings, spark=spark) as run:
+
+        def come(keys: set[int], holds: Any = lambda _: True) -> dict[Any, list[dict[str, Any]]]:
+            found: dict[Any, list[dict[str, Any]]] = {}
+
+            def there() -> bool:
+                run.poll()
+                found.clear()
+                if shop.captures.log.topics.exists(f"{shop.name}-a"):
+                    found.update(summed(shop, "a"))
+                return set(found) == keys and holds(found)
+
+            until(there, f"rows {keys}", 120)
+            return found
+
+        come({1, 2})
+        shop.run(
+            "ALTER TABLE items ADD COLUMN stock int DEFAULT 7",
+            "ALTER TABLE items RENAME COLUMN name TO title",
+            "ALTER TABLE items ALTER COLUMN price TYPE numeric(14, 4)",
+            "INSERT INTO items VALUES (3, 'three', 3, 8)",
+        )
+        found = come({1, 2, 3})
+        assert found[3] == [{"id": 3, "title": "three", "price": 3.0, "stock": 8}]
+        # Rows from before come out under the new names and with the default, when something makes them come out.
+        shop.run(
+            "UPDATE items SET price = 1.25 WHERE id = 1",
+            "ALTER TABLE items DROP COLUMN stock",
+            "DELETE FROM items WHERE id = 2",
+        )
+        come({1, 3})
+        shop.run("INSERT INTO items VALUES (4, 'four', 4)")
+        found = come({1, 3, 4})
+        assert found[4] == [{"id": 4, "title": "four", "price": 4.0}]
+        assert {row["id"] for rows in found.values() for row in rows} == {1, 3, 4}
+
+
+def test_somebody_elses_debezium_can_be_read(shop: Shop, spark: SparkSession) -> None:
+    """Records as Debezium writes them with its defaults: with schemas, with the placeholder, told again."""
+    log, name = shop.captures.log, f"{shop.name}-foreign"
+    log.topics.create(name, partitions=1)
+
+    def put(key: int, op: str, after: dict[str, Any] | None) -> None:
+        payload = {"before": None, "after": after, "op": op, "source": {"ts_ms": 1, "lsn": 5}}
+        value = json.dumps({"schema": {"type": "struct"}, "payload": payload})
+        log.write(name, value, key=json.dumps({"schema": {"type": "struct"}, "payload": {"id": key}}))
+
+    put(1, "c", {"id": 1, "name": "one", "note": "large"})
+    put(1, "u", {"id": 1, "name": "uno", "note": "__debezium_unavailable_value"})
+    put(2, "c", {"id": 2, "name": "two", "note": None})
+    put(2, "c", {"id": 2, "name": "two", "note": None})
+    put(3, "c", {"id": 3, "name": "three", "note": ""})
+    put(3, "d", None)
+    app = App(f"app-{shop.name}")
+    table = app.table(name, "id long, name string, note string", key="id")
+
+    @app.stream(table, key="id", name=f"{shop.name}-read")
+    def read(rows: DataFrame) -> DataFrame:
+        return rows
+
+    once(spark, shop, app)
+    assert summed(shop, "read") == {
+        1: [{"id": 1, "name": "uno", "note": "large"}],
+        2: [{"id": 2, "name": "two", "note": None}],
+    }
+
+
+def test_a_reader_that_was_away_too_long_is_told_to_rebuild(shop: Shop, spark: SparkSession) -> None:
+    shop.run(ITEMS, "INSERT INTO items VALUES (1, 'one', 1)")
+    app = app_of(shop, "a")
+    shop.captures.add(capture(shop.name, ["items"]))
+    captured(shop, {1})
+    once(spark, shop, app)
+    folder = shop.settings.checkpoints / app.name / f"{shop.name}.items"
+    long_ago = time.time() - 40 * 86_400
+    for mark in (folder / "seen", *(folder / "checkpoint" / "commits").iterdir()):
+        if mark.exists():
+            os.utime(mark, (long_ago, long_ago))
+    with pytest.raises(TableStale, match="40 days"):
+        once(spark, shop, app)
+    once(spark, shop, app, fresh=[f"{shop.name}-a"])
