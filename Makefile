@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -45,6 +45,12 @@ wheel: kernel ## build the wheel into dist/, the compiled Java inside
 
 bench-kernel: setup ## latest-by-key in Java against the same in Python, on Spark
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python pyarrow && $(BIN)/python -m bench.kernel
+
+bench-capture: setup ## captures against Debezium with its defaults and against pg_recvlogical
+	@$(BIN)/python -m bench.capture
+
+torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
+	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)
 
 bench-log: setup ## topic write and read against Kafka's own performance tools
 	@$(BIN)/python -m bench.log

@@ -2,10 +2,10 @@
 
     python -m bench.capture [--rows N] [--rounds N]
 
-Snapshot and streaming are told by the records' own times in the topic, from the first to the last, so that the start of a
-task counts for nobody. Streaming reads a backlog that was written while the connector was stopped; the drain reads the
-same changes through a slot of its own. Sides alternate; a warm-up round is thrown away. Latency is from the return of a
-COMMIT to a `read_committed` reader, one process, one clock.
+Snapshot and streaming are told by the records' own times in the topic, from the first to the last, so that the start
+of a task counts for nobody. Streaming reads a backlog that was written while the connector was stopped; the drain
+reads the same changes through a slot of its own. Sides alternate; a warm-up round is thrown away. Latency is from the
+return of a COMMIT to a `read_committed` reader, one process, one clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ LIMIT_S = 600.0
 RATES = (50, 1_000)
 LATENCY_S = 20.0
 TABLE = "CREATE TABLE {} (id bigint PRIMARY KEY, name text, amount numeric(12, 2), at timestamptz DEFAULT now())"
-ROWS = "INSERT INTO {} (id, name, amount) SELECT n, 'customer number ' || n, n / 100.0 FROM generate_series(%s::bigint, %s) n"
+ROWS = (
+    "INSERT INTO {} (id, name, amount) "
+    "SELECT n, 'customer number ' || n, n / 100.0 FROM generate_series(%s::bigint, %s) n"
+)
 
 
 class Bench:
@@ -206,8 +209,8 @@ class Bench:
         else:
             self.connect.delete(name)
             with psycopg.connect(self.url.rpartition("/")[0] + f"/{name}", autocommit=True) as connection:
-                self.until(lambda: not connection.execute(
-                    "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active", (f"dbz_{name}",)).fetchone())  # fmt: skip
+                reading = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
+                self.until(lambda: not connection.execute(reading, (f"dbz_{name}",)).fetchone())
                 connection.execute("SELECT pg_drop_replication_slot(%s)", (f"dbz_{name}",))
             self.log.topics.delete(f"{name}.public.t")
         with psycopg.connect(self.url, autocommit=True) as connection:

@@ -32,8 +32,8 @@ def of_topic(records: Iterable[Record]) -> dict[int, list[Change | None]]:
 
 
 def faults(truth: dict[int, list[Change]], topic: dict[int, list[Change | None]], snapshot_v: int) -> list[str]:
-    """Everything that is wrong, one line each. Changes before the snapshot (`snapshot_v` was the version counter when it
-    ended) need not be there one by one."""
+    """Everything that is wrong, one line each. Changes before the snapshot (`snapshot_v` was the version counter when
+    it ended) need not be there one by one."""
     found = []
     for key in sorted(truth.keys() | topic.keys()):
         if fault := _fault(truth.get(key, []), topic.get(key, []), snapshot_v):

@@ -23,7 +23,7 @@ import threading
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from tests.command import until
 STOCK = "io.debezium.connector.postgresql.PostgresConnector"
 OURS = "millrace.capture.PostgresCapture"
 TABLES = ("singles", "copies", "batches", "longs")
+EARLY = "early"  # filled before its capture begins
 COPY_ROWS = (100, 400)
 LIMIT_S = 180.0
 
@@ -121,18 +122,21 @@ class Workload:
 class Trial:
     """Tables in a database of their own, and connectors (name to class) that capture them."""
 
-    def __init__(self, settings: Settings, server: str, connectors: Mapping[str, str], **options: str) -> None:
+    def __init__(
+        self, settings: Settings, server: str, connectors: Mapping[str, str], early: int = 0, **options: str
+    ) -> None:
         self.settings, self.connectors = settings, connectors
         self.numbers = itertools.count(1)
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute("CREATE DATABASE holes")
         self.url = urllib.parse.urlunsplit(urllib.parse.urlsplit(server)._replace(path="/holes"))
         with psycopg.connect(self.url, autocommit=True) as connection:
-            for table in TABLES:
+            for table in (EARLY, *TABLES):
                 connection.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY)")  # type: ignore[arg-type]
-            connection.execute(f"CREATE PUBLICATION holes FOR TABLE {', '.join(TABLES)}")  # type: ignore[arg-type]
+            connection.execute("CREATE PUBLICATION holes FOR ALL TABLES")
+            connection.execute("INSERT INTO early SELECT generate_series(1, %s)", (early,))
         self._admin = AdminClient({"bootstrap.servers": local.address(settings, "kafka"), "log_level": 0})
-        topics = [NewTopic(f"{name}.public.{table}", 1, 1) for name in connectors for table in TABLES]
+        topics = [NewTopic(f"{name}.public.{table}", 1, 1) for name in connectors for table in (EARLY, *TABLES)]
         for made in self._admin.create_topics(topics).values():
             made.result()
         connect = Connect(settings)
@@ -159,7 +163,7 @@ class Trial:
             "slot.max.retries": "60",
             "publication.name": "holes",
             "publication.autocreate.mode": "disabled",
-            "table.include.list": ",".join(f"public.{table}" for table in TABLES),
+            "table.include.list": ",".join(f"public.{table}" for table in (EARLY, *TABLES)),
             "poll.interval.ms": "10",
             # Small, so that many a batch ends inside a transaction, and between rows that share an LSN.
             "max.batch.size": "32",
@@ -182,9 +186,9 @@ class Trial:
         for name in self.connectors:
             connect.restart(name)
 
-    def delivered(self, name: str) -> int:
+    def delivered(self, name: str, tables: Sequence[str] = TABLES) -> int:
         """Records in the topics of a connector, markers of transactions included."""
-        topics = [TopicPartition(f"{name}.public.{table}", 0) for table in TABLES]
+        topics = [TopicPartition(f"{name}.public.{table}", 0) for table in tables]
         latest = {topic: OffsetSpec.latest() for topic in topics}
         answers = self._admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
         return sum(answer.result().offset for answer in answers.values())
@@ -214,19 +218,32 @@ class Trial:
                         kind[table] = len(numbers)
         return outcome
 
+    def standing(self, name: str, table: str) -> set[int]:
+        """The keys that a reader of the topic is left with."""
+        last = -int.from_bytes(os.urandom(6), "big")
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"INSERT INTO {table} VALUES (%s)", (last,))  # type: ignore[arg-type]
+        standing: dict[int, bool] = {}
+        for key, there in self._read(f"{name}.public.{table}", last):
+            standing[key] = there
+        return {key for key, there in standing.items() if there}
+
     def _seen(self, topic: str, last: int) -> Counter[int]:
-        seen: Counter[int] = Counter()
+        return Counter(key for key, there in self._read(topic, last) if there)
+
+    def _read(self, topic: str, last: int) -> Iterator[tuple[int, bool]]:
+        """Keys, and whether the row was there then, up to the last one."""
         consumer = self._consumer(f"holes-{topic}")
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        deadline = time.monotonic() + LIMIT_S
-        while last not in seen:
+        deadline, key = time.monotonic() + LIMIT_S, None
+        while key != last:
             assert time.monotonic() < deadline, f"nothing more comes to {topic}, but its last row has not come"
             for message in consumer.consume(1000, timeout=1):
                 if message.error() is None and message.value() is not None:
-                    seen[json.loads(message.value())["after"]["id"]] += 1
+                    key = json.loads(message.key())["id"]
+                    yield key, json.loads(message.value())["after"] is not None
                     deadline = time.monotonic() + LIMIT_S
         consumer.close()
-        return seen
 
     def _consumer(self, group: str) -> Consumer:
         return Consumer(

@@ -13,11 +13,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from millrace import config, local
 from millrace.capture.connect import Connect
 from millrace.config import Settings
-from tests.capture.holes import LIMIT_S, OURS, Trial
+from tests.capture.holes import EARLY, LIMIT_S, OURS, Trial
 from tests.command import until
 
 NAME = "holes"
 COPIED = 2000
+ROWS = 4000
 
 pytestmark = pytest.mark.server
 
@@ -29,8 +30,21 @@ def trial(settings: Settings, connect: str, tmp_path_factory: pytest.TempPathFac
     with local.held(project, ("postgres",)) as addresses:
         # Batches so small that a COPY takes many of them: a restart then finds itself in the middle of one.
         options = {"max.batch.size": "16", "skipped.operations": "none"}
-        yield Trial(settings, addresses["postgres"], {NAME: OURS}, **options)
+        yield Trial(settings, addresses["postgres"], {NAME: OURS}, early=ROWS, **options)
         Connect(settings).delete(NAME)
+
+
+def test_a_snapshot_that_was_cut_off_misses_no_row_and_no_delete(trial: Trial) -> None:
+    connect = Connect(trial.settings)
+    with psycopg.connect(trial.url, autocommit=True) as connection:
+        for part in (1, 2):
+            before = trial.delivered(NAME, [EARLY])
+            until(lambda before=before: trial.delivered(NAME, [EARLY]) > before + 200, "a part of the table", LIMIT_S)
+            connection.execute("DELETE FROM early WHERE id %% 5 = %s", (part,))
+            assert (connect.offsets(NAME) or {}).get("snapshot") == "INITIAL", "still in the snapshot"
+            trial.restart()
+        standing = trial.standing(NAME, EARLY)
+        assert standing == {row[0] for row in connection.execute("SELECT id FROM early")}
 
 
 def test_restarts_among_rows_of_one_lsn_and_beside_an_open_transaction_lose_and_double_nothing(trial: Trial) -> None:
@@ -101,6 +115,13 @@ def test_a_slot_that_is_gone_made_anew_or_invalidated_stops_the_capture_by_name(
                 connection.execute("INSERT INTO singles SELECT max(id) + 1 FROM singles")
             connection.execute("CHECKPOINT")
             assert f'replication slot "{NAME}" was invalidated (wal_removed)' in failure(connect)
+        # Without an offset it begins anew, with a slot of its own.
+        connect.stop(NAME)
+        connect.forget_offsets(NAME)
+        before = trial.delivered(NAME)
+        connect.resume(NAME)
+        until(lambda: trial.delivered(NAME) > before, "the tables are read again", LIMIT_S)
+        assert connection.execute("SELECT wal_status FROM pg_replication_slots").fetchall() == [("reserved",)]
 
 
 def failure(connect: Connect) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import pymysql
 import pytest
 
@@ -23,6 +23,7 @@ from millrace.capture.reading import decoded
 from millrace.capture.status import status
 from millrace.config import Database, Secret, Settings
 from millrace.errors import CaptureRefused, DatabaseUnreachable, SlotLost
+from millrace.log import Record
 from tests import debian
 from tests.command import until
 
@@ -37,8 +38,9 @@ class Maria:
 
     name: str
     settings: Settings
+    seen: dict[str, dict[int, list[Record]]] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
+    @cached_property
     def captures(self) -> Captures:
         return Captures(self.settings)
 
@@ -63,8 +65,14 @@ class Maria:
 
     def changes(self, table: str) -> list[tuple[Any, str | None, Any]]:
         """Key, op and row of what the topic holds, by key in order; op None is a tombstone."""
+        topic, log = f"{self.name}.{self.name}.{table}", self.captures.log
+        partitions = self.seen.setdefault(topic, {})
+        for number, (first, end) in log.topics.offsets(topic).items():
+            known = partitions.setdefault(number, [])
+            begin = known[-1].offset + 1 if known else first
+            known += log.read(topic, begin, partition=number) if begin < end else ()
         found = []
-        for record in self.captures.log.read(f"{self.name}.{self.name}.{table}"):
+        for record in (record for records in partitions.values() for record in records):
             envelope = json.loads(record.value) if record.value is not None else {}
             found.append((json.loads(record.key or b"null"), envelope.get("op"), envelope.get("after")))
         return found
@@ -76,8 +84,9 @@ class Maria:
 
     def kill(self, server: str) -> None:
         (pid,) = (each.pid for each in local.status(self.settings) if each.server == server)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        victim = psutil.Process(pid)
+        victim.kill()
+        victim.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +111,10 @@ def river(maria: Maria) -> Iterator[Maria]:
         f"GRANT {everything} ON *.* TO {USER}@'127.0.0.1'",
         f"GRANT CREATE, INSERT, DELETE ON millrace_capture.* TO {USER}@'127.0.0.1'",
     )
-    yield maria
-    if maria.name in maria.captures.all():
-        maria.captures.remove(maria.name, topics=True)
+    found = replace(maria, seen={})
+    yield found
+    if found.name in found.captures.all():
+        found.captures.remove(found.name, topics=True)
     root.run("DROP DATABASE river", f"DROP USER {USER}@'127.0.0.1'", "DROP DATABASE IF EXISTS millrace_capture")
 
 
@@ -300,9 +310,8 @@ def test_changes_arrive_once_and_in_order_whatever_is_killed(river: Maria) -> No
     )
     river.run("INSERT INTO boats VALUES (5, 'Eve', 4294967295)", "INSERT INTO strange VALUES (1, '::1')")
     until(lambda: any(key == {"id": 5} for key, *_ in river.changes("boats")), "a row of the new shape")
-    assert [word for change in river.captures.refresh("river").values() for word in change.words] == [
-        "column crew was added"
-    ]
+    (change,) = river.captures.refresh("river").values()
+    assert [("crew" in word, "added" in word) for word in change.words] == [(True, True)]
     assert [river.now("boats")[(number,)]["crew"] for number in (1, 5)] == [None, 4294967295]
     river.add("boats", "ports")
     river.run("INSERT INTO ports VALUES (8, 8)")

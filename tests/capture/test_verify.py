@@ -46,6 +46,7 @@ def shop(settings: Settings, connect: str, postgres: str) -> Iterator[Shop]:
             found.name, ["orders", "pairs", "kinds"], mask=["orders.secret"], exclude=["orders.unused"]
         )
         found.captures.add(definition)
+        assert compared(found, "orders").clean  # which waits for the snapshot's end
         yield found
 
 

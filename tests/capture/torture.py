@@ -47,7 +47,8 @@ class Result:
     def line(self) -> str:
         kills = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items())) or "none"
         verdict = "ok" if not self.faults else f"{len(self.faults)} FAULTS, first: {self.faults[0]}"
-        return f"seed {self.seed}: {self.changes} changes, {self.records} records, kills: {kills}, {self.seconds:.0f} s: {verdict}"
+        counts = f"{self.changes} changes, {self.records} records, kills: {kills}, {self.seconds:.0f} s"
+        return f"seed {self.seed}: {counts}: {verdict}"
 
 
 def torture(settings: Settings, seed: int, *, kills: int = 4, rows: int = 3_000, ddl: bool = True) -> Result:
@@ -108,20 +109,33 @@ def _catch_up(captures: Captures, name: str, url: str) -> None:
             row = connection.execute(f"INSERT INTO {table} (id) VALUES (%s) RETURNING v", (-1,)).fetchone()
             assert row is not None
             marks[table] = row[0]
+    watches = [Watch(captures, f"{name}.public.{table}", mark) for table, mark in marks.items()]
     deadline = time.monotonic() + CATCH_UP_S
     while time.monotonic() < deadline:
         _tend(captures, name)
-        reached = {
-            table: any(
-                (history.of_topic([record]).get(-1) or [None])[0] == ("c", mark)
-                for record in captures.log.read(f"{name}.public.{table}")
-            )
-            for table, mark in marks.items()
-        }
-        if all(reached.values()):
+        watches = [watch for watch in watches if not watch.reached()]
+        if not watches:
             return
-        time.sleep(1)
+        time.sleep(0.5)
     raise AssertionError(f"the capture did not catch up in {CATCH_UP_S:.0f} s: {captures.connect.state(name)}")
+
+
+class Watch:
+    """Reads what is new in a topic each time it is asked whether a row of this version has come."""
+
+    def __init__(self, captures: Captures, topic: str, mark: int) -> None:
+        self._captures, self._topic, self._mark = captures, topic, mark
+        self._next: dict[int, int] = {}
+
+    def reached(self) -> bool:
+        found = False
+        for number, (first, last) in self._captures.log.topics.offsets(self._topic).items():
+            start = self._next.get(number, first)
+            if start < last:
+                records = history.of_topic(self._captures.log.read(self._topic, start, partition=number))
+                found |= any(change is not None and change[1] == self._mark for change in records.get(-1, []))
+                self._next[number] = last
+        return found
 
 
 def _judge(captures: Captures, name: str, url: str, result: Result) -> None:
@@ -163,7 +177,7 @@ def _differences(
     found = [f"{table} {key} is not in the topic" for key in source.keys() - derived.keys()]
     found += [f"{table} {key} is in the topic and not in the database" for key in derived.keys() - source.keys()]
     found += [
-        f"{table} {key} differs: {[(c, source[key][c], derived[key].get(c)) for c in columns if source[key][c] != derived[key].get(c)][:3]}"
+        f"{table} {key} differs: {source[key]} is {derived[key]} in the topic"
         for key in source.keys() & derived.keys()
         if source[key] != derived[key]
     ]

@@ -14,7 +14,7 @@ import psycopg
 
 SCHEMA = """
 CREATE SEQUENCE version;
-CREATE TABLE audit (seq bigserial PRIMARY KEY, tbl text NOT NULL, op text NOT NULL, id bigint NOT NULL, v bigint NOT NULL);
+CREATE TABLE audit (seq bigserial PRIMARY KEY, tbl text, op text, id bigint, v bigint);
 CREATE TABLE plain (
     id bigint PRIMARY KEY, v bigint NOT NULL DEFAULT nextval('version'), name text, amount numeric(20, 4),
     at timestamptz NOT NULL DEFAULT clock_timestamp());
@@ -33,6 +33,8 @@ CREATE TRIGGER note_large AFTER INSERT OR UPDATE OR DELETE ON large FOR EACH ROW
 """
 TABLES = ("plain", "large")
 KEYS = 400
+# A seed is to end: what is written in its seconds has to be captured in about as many.
+PAUSE_S = 0.02
 
 
 def fill(connection: psycopg.Connection[tuple[object, ...]], rows: int) -> None:
@@ -72,6 +74,7 @@ class Writer(threading.Thread):
                     while not self._ended.is_set():
                         self._transaction(connection)
                         self.transactions += 1
+                        time.sleep(PAUSE_S)
             except (psycopg.OperationalError, psycopg.InterfaceError):
                 time.sleep(0.2)  # killed: it comes back
             except BaseException as error:
@@ -80,8 +83,8 @@ class Writer(threading.Thread):
 
     def _transaction(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         steps: list[Callable[[psycopg.Connection[tuple[object, ...]]], None]] = [
-            self._do_insert, self._do_insert, self._do_update, self._do_update, self._do_update, self._do_delete, self._do_move, self._do_copy,
-            self._do_many, self._do_touch_large,
+            self._do_insert, self._do_insert, self._do_update, self._do_update, self._do_update, self._do_delete,
+            self._do_move, self._do_copy, self._do_many, self._do_touch_large,
         ]  # fmt: skip
         with (
             contextlib.suppress(psycopg.errors.IntegrityError, psycopg.errors.TransactionRollback),
@@ -118,12 +121,12 @@ class Writer(threading.Thread):
     def _do_copy(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         """Rows of one COPY share an LSN. Keys of their own, so that none of them is there already."""
         first = self._random.randrange(10**6, 10**12)
-        lines = io.StringIO("".join(f"{first + n}\tcopied {n}\t{n}.5\n" for n in range(self._random.choice((3, 300)))))
+        lines = io.StringIO("".join(f"{first + n}\tcopied {n}\t{n}.5\n" for n in range(self._random.choice((3, 80)))))
         with connection.cursor() as cursor, cursor.copy("COPY plain (id, name, amount) FROM STDIN") as copy:
             copy.write(lines.read())
 
     def _do_many(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
-        first, count = self._random.randrange(10**6, 10**12), self._random.choice((10, 200))
+        first, count = self._random.randrange(10**6, 10**12), self._random.choice((10, 40))
         connection.execute(
             "INSERT INTO plain (id, name) SELECT n, 'many' FROM generate_series(%s::bigint, %s) n",
             (first, first + count),
@@ -146,7 +149,8 @@ class Writer(threading.Thread):
     def _do_alter(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         """A column comes, gets another name, goes."""
         rows = connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = 'plain'::regclass AND attname ~ '^more_' AND NOT attisdropped"
+            "SELECT attname FROM pg_attribute "
+            "WHERE attrelid = 'plain'::regclass AND attname ~ '^more_' AND NOT attisdropped"
         ).fetchall()
         self._columns += 1
         if not rows:

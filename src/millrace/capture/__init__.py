@@ -1,6 +1,6 @@
 """Databases as topics and tables: captures by Debezium, and whether they are true. No flows, no engine.
 
-`Captures` is the entrance. Importing the room is light, since every graph does it: what a name needs is imported with it.
+`Captures` is the entrance. Importing the room is light, since every graph does it; `Captures` itself is not.
 """
 
 from __future__ import annotations

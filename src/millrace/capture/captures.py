@@ -142,8 +142,8 @@ class Captures:
             self.connect.restart(outside)
 
     def refresh(self, name: str, seen: Mapping[str, Sequence[tuple[str, ...]]] | None = None) -> dict[str, Change]:
-        """Reads anew what the tables' columns are, after somebody changed them; gives what changed, by table. `seen` are
-        shapes of rows in the topic that nobody knew. Tables whose rows must be read again for it are."""
+        """Reads anew what the tables' columns are, after somebody changed them; gives what changed, by table. `seen`
+        are shapes of rows in the topic that nobody knew. Tables whose rows must be read again for it are."""
         old = self.get(name)
         source = self.source(old.capture)
         new, changed = old, {}
@@ -212,7 +212,12 @@ class Captures:
     def _configure(self, capture: Capture, source: Source) -> None:
         password = reference(self.settings, capture.database, source.address)
         config = source.config(capture, password, self.connect.plugins())
-        self.connect.put(self.outside(capture), {"name": self.outside(capture), **config})
+        outside = self.outside(capture)
+        failed = self.connect.state(outside)[0] == "FAILED"
+        self.connect.put(outside, {"name": outside, **config})
+        if failed:  # otherwise it would go on telling of its old failure
+            self.connect.restart(outside)
+            self._until(outside, lambda state: state != "FAILED")
 
     def _make_topics(self, capture: Capture, tables: Sequence[CapturedTable]) -> None:
         kept = {

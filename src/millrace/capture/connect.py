@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
@@ -41,7 +42,7 @@ class Connect:
         return None if found is None else dict(found)
 
     def state(self, name: str) -> tuple[str, str]:
-        """Its state (`RUNNING`, `PAUSED`, `FAILED`, `STARTING`, `STOPPED`, `ABSENT`) and the last words of a failure."""
+        """RUNNING, PAUSED, FAILED, STARTING, STOPPED or ABSENT, and the stack trace of a failure."""
         found = self._ask("GET", f"/connectors/{quote(name)}/status", absent=None)
         if found is None:
             return "ABSENT", ""
@@ -111,8 +112,6 @@ class Connect:
 
 def _message(error: urllib.error.HTTPError) -> str:
     text = error.read().decode(errors="replace")
-    try:
+    with contextlib.suppress(ValueError, AttributeError):
         text = str(json.loads(text).get("message", text))
-    except (ValueError, AttributeError):
-        pass
     return " ".join(text.split())[:500] or f"HTTP {error.code}"

@@ -11,8 +11,6 @@ from millrace.capture.postgres import own_tables, qualified
 from millrace.config import Settings
 
 POSTGRES = "millrace.capture.PostgresCapture"
-STOCK_POSTGRES = "io.debezium.connector.postgresql.PostgresConnector"
-STOCK_RESELECT = "io.debezium.processors.reselect.ReselectColumnsPostProcessor"
 
 # What stands for a large value that an update left alone, and that PostgreSQL therefore did not log.
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -64,19 +62,19 @@ def postgres(
     address: Address,
     password: str | None,
     settings: Settings,
-    ours: bool,
 ) -> dict[str, str]:
-    """`keys` are the key columns of each table by its whole name, `hidden` the columns that are not in the log; `password`
-    is a reference that the worker resolves; `ours`: the worker has our connector class, which closes holes of Debezium's
-    own (docs/design/0006)."""
+    """`keys` are the key columns of each table by its whole name, `hidden` the columns that are not in the log;
+    `password` is a reference that the worker resolves. The classes are ours, which close holes of Debezium's own
+    (docs/design/0006)."""
     signal, heartbeat = own_tables(capture)
+    # The connector takes a text, no parameters; the name was held to letters, digits and _ when it was defined.
     beat = (
-        f"INSERT INTO {_quoted(heartbeat)} (capture, at) VALUES ('{capture.name}', now()) "
+        f"INSERT INTO {_quoted(heartbeat)} (capture, at) VALUES ('{capture.name}', now()) "  # noqa: S608
         f"ON CONFLICT (capture) DO UPDATE SET at = now()"
     )
     config = {
         **common(capture, settings),
-        "connector.class": POSTGRES if ours else STOCK_POSTGRES,
+        "connector.class": POSTGRES,
         "database.hostname": address.host,
         "database.port": str(address.port),
         "database.user": address.user,
@@ -96,17 +94,17 @@ def postgres(
         "hstore.handling.mode": "json",
         "interval.handling.mode": "string",
         "unavailable.value.placeholder": UNAVAILABLE,
-        **(_EXACT if ours else {}),
+        **_EXACT,
         "publish.via.partition.root": "true",
         "skipped.operations": "none",  # the default leaves out truncates
         # A large value that an update left alone is not logged. It is read from the database instead: a compacted topic
         # may keep just this record of the row, so it has to be whole.
         "post.processors": "reselect",
-        "reselect.type": "millrace.capture.Unlogged" if ours else STOCK_RESELECT,
+        "reselect.type": "millrace.capture.Unlogged",
         "reselect.reselect.unavailable.values": "true",
         "reselect.reselect.null.values": "false",
         "reselect.reselect.use.event.key": "true",
-        "reselect.reselect.error.handling.mode": "fail" if ours else "warn",
+        "reselect.reselect.error.handling.mode": "fail",
     }
     if password is not None:
         config["database.password"] = password

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millrace.capture.database import CapturedTable, Column
+from millrace.capture.reading import sources
 
 # A table whose columns changed more often than this, within what its topic keeps, has its oldest shapes forgotten.
 MOST_SHAPES = 100
@@ -23,7 +24,7 @@ Shape = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Change:
-    """`words` say what happened, one each. With `resnapshot` rows in the topic cannot be shown rightly until they are read
+    """`words` say what happened, one each. With `resnapshot` rows in the topic are shown wrongly until they are read
     again; `breaks` says why a flow that reads the table cannot go on."""
 
     words: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ def evolved(old: CapturedTable, now: CapturedTable, seen: Sequence[Shape] = ()) 
         before = befores[column.name]
         if before is None:
             words.append(f"column {column.name} ({column.type}) was added")
-            resnapshot |= _filled(column) or bool(not column.number and gone) or _name_was_used(column, old, found)
+            resnapshot |= _filled(column) or bool(not column.number and gone)
             continue
         if before.name != column.name:
             words.append(f"column {before.name} was renamed to {column.name}")
@@ -62,7 +63,8 @@ def evolved(old: CapturedTable, now: CapturedTable, seen: Sequence[Shape] = ()) 
     dropped = tuple(dict.fromkeys(name for name in (*old.dropped, *gone, *strange) if name not in live))
     shapes = tuple(dict.fromkeys((*old.shapes, *seen, *now.shapes)))[-MOST_SHAPES:]
     table = replace(now, columns=tuple(found), shapes=shapes, dropped=dropped)
-    return table, Change(tuple(words), resnapshot, breaks)
+    reused, exchanged = _mixed_up(old, table, befores)
+    return table, Change(tuple(words), resnapshot or reused, breaks or exchanged)
 
 
 def _before(old: CapturedTable, column: Column) -> Column | None:
@@ -83,14 +85,23 @@ def _known(column: Column, before: Column | None) -> Column:
 
 
 def _filled(column: Column) -> bool:
-    """Whether a new column has values in old rows that nobody knows: those of a default that is computed for each row."""
+    """Whether a new column has values in old rows that nobody knows: a default was computed for each row."""
     return column.default is None and (column.has_default or not column.nullable)
 
 
-def _name_was_used(column: Column, old: CapturedTable, found: Sequence[Column]) -> bool:
-    """Whether rows hold under its name what another column had, and do not tell by their shape."""
-    renamed = any(column.name in other.was for other in found)
-    return not renamed and any(column.name in shape for shape in old.shapes)
+def _mixed_up(old: CapturedTable, now: CapturedTable, befores: dict[str, Column | None]) -> tuple[bool, str | None]:
+    """Whether rows hold, under the name of a new column, what another one had; and whether columns exchanged names, so
+    that a row does not tell by its shape which is which."""
+    reused = False
+    for shape in old.shapes:
+        earlier, later = sources(old, shape), sources(now, shape)
+        for column in now.columns:
+            before = befores[column.name]
+            if before is None:
+                reused |= later[column.name] is not None
+            elif later[column.name] != earlier[before.name]:
+                return reused, f"column {before.name} became {column.name}, which was the name of another column"
+    return reused, None
 
 
 def _renamed_between(
@@ -140,7 +151,7 @@ def shown_alike(before: Column, after: Column) -> bool:
 
 
 def _holds_number(before: Column, after: Column, number: re.Match[str]) -> bool:
-    """Any number keeps its digits in a numeric without limits; in one with limits, which pads, only as Spark's decimal."""
+    """A numeric without limits keeps every digit; one with limits pads them, which only Spark's decimal does too."""
     if number[1] is None:
         return True
     old = _NUMERIC.fullmatch(before.type)

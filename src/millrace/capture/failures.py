@@ -10,14 +10,15 @@ _AGAIN = "mend that, then `millrace capture resume {name}`"
 # A piece of the trace, what it means, and what to do. The first that fits counts.
 _KNOWN = (
     (
-        re.compile(r"replication slot .* (does not exist|no longer)|can no longer (access|get changes from) replication slot"
-                   r"|no longer available on the server|slot .*invalidated|requested WAL segment"
+        re.compile(r"replication slot .* (does not exist|no longer)"
+                   r"|can no longer (access|get changes from) replication slot|no longer available on the server"
+                   r"|slot .*invalidated|requested WAL segment"
                    r"|Could not find (first log file|GTID state)|binlog files? .*purged|purged .*binary logs?", re.I),
         "the replication slot no longer holds the changes that are to be read next",
-        "`millrace capture snapshot {name} --repair` reads the tables again and removes rows that were deleted meanwhile",
+        "`millrace capture snapshot {name} --repair` reads the tables again and removes rows deleted meanwhile",
     ),
     (
-        re.compile(r"password authentication failed|no password was provided|no pg_hba.conf entry|Access denied for user"),
+        re.compile(r"password authentication failed|no password was provided|no pg_hba.conf entry|Access denied for"),
         "the database does not let the connector log in",
         "check the user and password of the database's URL, then `millrace capture add` again",
     ),

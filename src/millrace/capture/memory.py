@@ -19,8 +19,8 @@ TOPIC = "_millrace.captures"
 
 @dataclass(frozen=True)
 class Remembered:
-    """`tables` by whole name (`public.orders`). `kind` is that of the database: "postgres" or "mysql". The tombstones of
-    truncates before the offset `truncates_done` are written."""
+    """`tables` by whole name (`public.orders`). `kind` is that of the database: "postgres" or "mysql". The tombstones
+    of truncates before the offset `truncates_done` are written."""
 
     capture: Capture
     kind: str

@@ -72,6 +72,9 @@ def config(
         "exact.type": "millrace.capture.BinlogValues",
         "driver.yearIsDateType": "false",
     }
+    if not is_mariadb:
+        # With it MySQL's driver fetches in binary, and Debezium gets times and zero dates of that wrong.
+        del made["snapshot.fetch.size"]
     mode = address.options.get("sslmode")
     if mode is not None and (known := (_SSL_MARIADB if is_mariadb else _SSL_MYSQL).get(mode)):
         made["database.ssl.mode"] = known

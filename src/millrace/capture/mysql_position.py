@@ -41,34 +41,16 @@ def read(database: Database) -> Binlog | None:
 
 def lost(database: Database, binlog: Binlog | None, offsets: Mapping[str, Any]) -> str | None:
     """Why a capture cannot go on from where it is; None if it can."""
-    file, position = offsets.get("file", ""), int(offsets.get("pos") or 0)
     if binlog is None:
         return "the server no longer writes a binlog"
-    if offsets.get("gtids"):
-        return (
-            _lost_mariadb(database, binlog, offsets["gtids"]) if database.is_mariadb else _lost_mysql(database, offsets)
-        )
-    if file not in binlog.files:
-        return f"the server has purged {file}, where the capture has to go on: it begins at {next(iter(binlog.files))}"
-    if file == binlog.file and position > binlog.position:
-        return f"the server is at {file}:{binlog.position}, before {position} that was captured: it was set back"
-    return None
-
-
-def _lost_mariadb(database: Database, binlog: Binlog, gtids: str) -> str | None:
-    oldest = next(iter(binlog.files))
-    row = database.row("SELECT BINLOG_GTID_POS(%s, 4) AS begins, @@GLOBAL.gtid_binlog_state AS ends", oldest) or {}
-    begins, ends, captured = (_domains(text) for text in (row["begins"], row["ends"], gtids))
-    for domain, number in captured.items():
-        if number < begins.get(domain, 0):
-            return f"the server has purged what follows {gtids}: its binlog begins after {row['begins']}"
-        if number > ends.get(domain, 0):
-            return f"the server is at {row['ends']}, before {gtids} that was captured: it was set back"
-    return None
-
-
-def _lost_mysql(database: Database, offsets: Mapping[str, Any]) -> str | None:
-    gtids = offsets["gtids"]
+    gtids = offsets.get("gtids")
+    if not gtids:
+        return gap_of_files(binlog, offsets.get("file", ""), int(offsets.get("pos") or 0))
+    if database.is_mariadb:
+        oldest = next(iter(binlog.files))
+        asks = "SELECT BINLOG_GTID_POS(%s, 4) AS begins, @@GLOBAL.gtid_binlog_state AS ends"
+        row = database.row(asks, oldest) or {}
+        return gap_of_numbers(row["begins"] or "", row["ends"] or "", gtids)
     asks = (
         "SELECT GTID_SUBSET(@@GLOBAL.gtid_purged, %s) AS has, GTID_SUBSET(%s, @@GLOBAL.gtid_executed) AS knows, "
         "@@GLOBAL.gtid_purged AS purged"
@@ -81,10 +63,28 @@ def _lost_mysql(database: Database, offsets: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _domains(gtids: str | None) -> dict[str, int]:
-    """MariaDB's `domain-server-number,…`: the highest number of each domain."""
+def gap_of_files(binlog: Binlog, file: str, position: int) -> str | None:
+    if file not in binlog.files:
+        return f"the server has purged {file}, where the capture has to go on: it begins at {next(iter(binlog.files))}"
+    if file == binlog.file and position > binlog.position:
+        return f"the server is at {file}:{binlog.position}, before {position} that was captured: it was set back"
+    return None
+
+
+def gap_of_numbers(begins: str, ends: str, captured: str) -> str | None:
+    """By MariaDB's GTIDs: those before the oldest file, those that were written ever, and those that were captured."""
+    for domain, number in _domains(captured).items():
+        if number < _domains(begins).get(domain, 0):
+            return f"the server has purged what follows {captured}: its binlog begins after {begins}"
+        if number > _domains(ends).get(domain, 0):
+            return f"the server is at {ends}, before {captured} that was captured: it was set back"
+    return None
+
+
+def _domains(gtids: str) -> dict[str, int]:
+    """`domain-server-number,…`: the highest number of each domain."""
     found: dict[str, int] = {}
-    for gtid in filter(None, (part.strip() for part in (gtids or "").split(","))):
+    for gtid in filter(None, (part.strip() for part in gtids.split(","))):
         domain, _, rest = gtid.partition("-")
         found[domain] = max(found.get(domain, 0), int(rest.rpartition("-")[2]))
     return found

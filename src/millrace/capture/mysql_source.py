@@ -14,7 +14,7 @@ from millrace.capture.database import Address, CapturedTable
 from millrace.capture.definition import Capture
 from millrace.capture.source import Health
 from millrace.config import Settings
-from millrace.errors import PluginMissing, DatabaseRefused, DatabaseUnreachable
+from millrace.errors import DatabaseRefused, DatabaseUnreachable, PluginMissing
 from millrace.log import Log
 
 

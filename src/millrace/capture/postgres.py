@@ -57,8 +57,9 @@ _KEY = """
 SELECT a.attname FROM pg_catalog.pg_index i
 CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
 JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indexrelid = (SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = %s AND (indisprimary OR indisreplident)
-                      ORDER BY indisprimary DESC LIMIT 1) AND k.place <= i.indnkeyatts
+WHERE i.indexrelid = (
+    SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = %s AND (indisprimary OR indisreplident)
+    ORDER BY indisprimary DESC LIMIT 1) AND k.place <= i.indnkeyatts
 ORDER BY k.place
 """
 # Columns that older servers lack are read through JSON, where they are null.

@@ -16,7 +16,7 @@ from millrace.capture.database import Address, CapturedTable
 from millrace.capture.definition import Capture
 from millrace.capture.source import Health
 from millrace.config import Settings
-from millrace.errors import DatabaseRefused, DatabaseUnreachable
+from millrace.errors import DatabaseRefused, DatabaseUnreachable, PluginMissing
 
 
 class PostgresSource:
@@ -68,12 +68,13 @@ class PostgresSource:
             return _run(connection, self.name, todo)
 
     def config(self, capture: Capture, password: str | None, plugins: set[str]) -> dict[str, str]:
+        if connector.POSTGRES not in plugins:
+            raise PluginMissing(name=capture.name, plugin=connector.POSTGRES)
         with postgres.connect(self.name, self.address) as connection:
             tables = postgres.chosen(connection, capture)
             keys = {table.name: postgres.described(connection, capture, table).key for table in tables}
             hidden = [name for table in tables for name in postgres.virtual_columns(connection, table)]
-        ours = connector.POSTGRES in plugins
-        return connector.postgres(capture, keys, hidden, self.address, password, self.settings, ours)
+        return connector.postgres(capture, keys, hidden, self.address, password, self.settings)
 
     def snapshot(self, capture: Capture, tables: Sequence[str], conditions: Mapping[str, str]) -> str:
         signal, _ = postgres.own_tables(capture)
@@ -109,7 +110,8 @@ class PostgresSource:
             return Health("", None, None, False, lost)
         lost = None
         if found.wal_status == "lost" or found.invalidation_reason:
-            lost = f"replication slot {capture.slot_name!r} was invalidated ({found.invalidation_reason or 'its WAL is gone'})"
+            why = found.invalidation_reason or "its WAL is gone"
+            lost = f"replication slot {capture.slot_name!r} was invalidated ({why})"
         elif (
             offsets
             and "lsn" in offsets

@@ -1,4 +1,4 @@
-"""From the JSON of a topic to a table's typed columns, exactly: in Spark (`typed`, `structs`) and in Python (`decoded`).
+"""From the JSON of a topic to a table's typed columns: in Spark (`typed`, `structs`) and in Python (`decoded`).
 
 What holds: a value that is there and cannot become its type raises, and so does a row whose columns nobody knows; null
 means that there is null. Debezium's own ways to write a value (days, microseconds) are read besides `Exact.java`'s.
@@ -26,7 +26,7 @@ CHANGED = "MR-TABLE-CHANGED"
 Shape = tuple[str, ...]
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_PARSED = "__parsed"
+_PARSED, _CORRUPT = "__parsed_", "__corrupt"
 
 
 def sources(table: CapturedTable, shape: Shape) -> dict[str, str | None]:
@@ -51,24 +51,26 @@ def typed(frame: DataFrame, table: CapturedTable, row: str = "row") -> DataFrame
 
     names = {column.name.casefold() for column in table.columns}
     kept = [quoted(name) for name in frame.columns if name != row and name.casefold() not in names]
-    # In two steps, or Spark would parse the JSON once for every column.
-    parsed = frame.select(*kept, _parsed(F.col(quoted(row)), table).alias(_PARSED))
-    return parsed.select(*_columns(F.col(_PARSED), table), *kept)
+    parsed = _parsed(frame.select(*kept, quoted(row)), table, row)
+    return parsed.select(*_columns(F.col(quoted(_PARSED + row)), table), *kept)
 
 
 def structs(frame: DataFrame, table: CapturedTable, *rows: str) -> DataFrame:
     """The frame with these JSON columns as structs of the table's columns; null stays null."""
     from pyspark.sql import functions as F
 
-    parsed = frame.select("*", *(_parsed(F.col(quoted(row)), table).alias(_PARSED + row) for row in rows))
+    parsed = _parsed(frame, table, *rows)
     made = {row: F.struct(*_columns(F.col(quoted(_PARSED + row)), table)) for row in rows}
     return parsed.withColumns(
         {row: F.when(F.col(quoted(row)).isNotNull(), struct) for row, struct in made.items()}
     ).drop(*(_PARSED + row for row in rows))
 
 
-def _parsed(row: Column, table: CapturedTable) -> Column:
-    """A struct of `row`, the JSON with its wire types, and `keys`, its names."""
+def _parsed(frame: DataFrame, table: CapturedTable, *rows: str) -> DataFrame:
+    """The frame and, for each JSON column, a struct of `row` (wire types) and `keys` (its names), which were checked.
+
+    In steps of their own, or Spark would parse the JSON once for every column.
+    """
     from pyspark.sql import functions as F
 
     wires: dict[str, str] = {}
@@ -76,15 +78,39 @@ def _parsed(row: Column, table: CapturedTable) -> Column:
         for name in (column.name, *column.was):
             other = wires.setdefault(name, wire(column))
             wires[name] = other if other == wire(column) else "string"
-    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in wires.items())
-    parsed = F.from_json(row, ddl, {"mode": "FAILFAST"})
-    if not table.shapes:
-        return F.struct(parsed.alias("row"))
-    keys = F.json_object_keys(row)
-    strange = F.raise_error(F.concat(F.lit(f"{CHANGED} {table.name} "), F.to_json(keys)))
-    known = _is_one_of(keys, table.shapes)
-    checked = F.when(known, parsed).when(row.isNotNull(), strange)
-    return F.struct(checked.alias("row"), keys.alias("keys"))
+    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in (*wires.items(), (_CORRUPT, "string")))
+    steps = frame
+    for row in rows:
+        text = F.col(quoted(row))
+        parts = [F.from_json(text, ddl, {"columnNameOfCorruptRecord": _CORRUPT}).alias("row")]
+        parts += [F.json_object_keys(text).alias("keys")] if table.shapes else []
+        steps = steps.withColumn(_PARSED + row, F.struct(*parts))
+    return steps.withColumns({_PARSED + row: _understood(steps, table, row) for row in rows})
+
+
+def _understood(frame: DataFrame, table: CapturedTable, row: str) -> Column:
+    """Raises for a row that has other columns than are known, or values of other types."""
+    from pyspark.sql import functions as F
+
+    parsed, given = frame[quoted(_PARSED + row)], F.col(quoted(row)).isNotNull()
+    known = _is_one_of(parsed["keys"], table.shapes) if table.shapes else F.lit(True)
+    keys = F.to_json(parsed["keys"]) if table.shapes else F.lit("[]")
+    changed = F.raise_error(F.concat(F.lit(f"{CHANGED} {table.name} "), keys))
+    parts = [F.get_json_object(quoted(row), f"$['{part}']").alias(part) for part in table.key]
+    place = _place(F.struct(*parts)) if parts else F.lit("?")
+    told = F.concat(F.lit(f"{UNREADABLE} {table.name} "), place, F.lit(" its values are not of its columns' types"))
+    return (
+        F.when(known & parsed["row"][_CORRUPT].isNull(), parsed)
+        .when(given & ~known, changed)
+        .when(given, F.raise_error(told))
+    )
+
+
+def _place(key: Column) -> Column:
+    """A key as one word."""
+    from pyspark.sql import functions as F
+
+    return F.translate(F.to_json(key), " ", "_")
 
 
 def _is_one_of(keys: Column, shapes: tuple[Shape, ...]) -> Column:
@@ -136,8 +162,8 @@ def _held(parsed: Column, name: str | None, column: TableColumn, table: Captured
 
     def told(value: Column) -> Column:
         """Raises for a value that is none of the type: table, key, column and value."""
-        key = F.to_json(F.struct(*(parsed["row"][part].alias(part) for part in table.key)))
-        place = F.translate(key, " ", "_") if table.key else F.lit("?")
+        parts = [parsed["row"][part].alias(part) for part in table.key]
+        place = _place(F.struct(*parts)) if parts else F.lit("?")
         reason = F.concat(F.lit(f"{column.name} is no {column.spark}: "), F.substring(value.cast("string"), 1, 100))
         return F.raise_error(F.concat(F.lit(f"{UNREADABLE} {table.name} "), place, F.lit(" "), reason))
 

@@ -22,8 +22,8 @@ _SNAPSHOT_DONE = ("COMPLETED", "TABLE_SCAN_COMPLETED")
 
 @dataclass(frozen=True)
 class TableStatus:
-    """`phase` is waiting, snapshot or streaming; `rows` and `estimated` tell of the snapshot, `lag_s` from the commit of
-    the last change to its place in the topic, `events_per_s` what came during the last second."""
+    """`phase` is waiting, snapshot or streaming; `rows` and `estimated` tell of the snapshot, `lag_s` is from the
+    commit of the last change to its place in the topic, `events_per_s` what came during the last second."""
 
     table: str
     topic: str

@@ -134,9 +134,7 @@ def status(args: argparse.Namespace, settings: Settings) -> int:
 
 def pause(args: argparse.Namespace, settings: Settings) -> None:
     _captures(settings).pause(args.name)
-    print(
-        f"capture {args.name} is paused; its database keeps the log of changes until `millrace capture resume {args.name}`"
-    )
+    print(f"capture {args.name} is paused; the database keeps its changes until `millrace capture resume {args.name}`")
 
 
 def resume(args: argparse.Namespace, settings: Settings) -> None:

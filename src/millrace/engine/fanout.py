@@ -1,7 +1,7 @@
 """One table, many readers: each epoch's signed rows go through every reader's function and to its topic.
 
-The table's state is kept once, in the query before; here is only what follows from an epoch's rows alone. A function that
-keeps state over epochs would be wrong here and is refused.
+The table's state is kept once, in the query before; here is only what follows from an epoch's rows alone. A function
+that keeps state over epochs would be wrong here and is refused.
 
 Guarantee: at least once, as `output` says.
 """

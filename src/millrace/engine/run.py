@@ -30,7 +30,7 @@ from millrace.engine.session import close, jvm_lives, kill, log_file, session
 from millrace.engine.sources import Source
 from millrace.engine.tables import TableSource
 from millrace.engine.traffic import TrafficThread
-from millrace.errors import FlowUnknown, MillraceError, SessionGone, TableBroken, TableChanged, nearest
+from millrace.errors import FlowUnknown, MillraceError, RowUnreadable, SessionGone, TableBroken, TableChanged, nearest
 from millrace.flow import App, Graph
 from millrace.log import Log
 
@@ -191,7 +191,7 @@ class Run:
     def _raise_failure(self) -> None:
         for flow in list(self.flows.values()):
             failure = flow.failure()
-            if isinstance(failure, TableChanged) and self._adapted(flow, failure):
+            if isinstance(failure, TableChanged | RowUnreadable) and self._adapted(flow, failure):
                 flow.lock.release()
                 del self.flows[flow.flow.name]
                 self._start_flow(flow.flow, fresh=())
@@ -201,7 +201,7 @@ class Run:
             if (failure := maker.failure()) is not None:
                 raise failure
 
-    def _adapted(self, flow: RunningFlow, failure: TableChanged) -> bool:
+    def _adapted(self, flow: RunningFlow, failure: TableChanged | RowUnreadable) -> bool:
         """Whether the flow can go on with a table that was changed: its columns are looked up again, and are other ones
         now. (Rows are kept as text, so the flow's state does not mind.)"""
         for source in flow.sources:
@@ -210,8 +210,9 @@ class Run:
             capture = source.table.capture
             if capture is None:
                 return False
-            shape = tuple(json.loads(str(failure.facts["columns"])))
-            changed = self._captures.refresh(capture.name, {source.captured.name: [shape]})
+            # A value may be too large for its column's type because that was made wider.
+            columns = json.loads(str(failure.facts.get("columns", "null")))
+            changed = self._captures.refresh(capture.name, {source.captured.name: [tuple(columns)]} if columns else {})
             change = changed.get(source.captured.name)
             if change is None:
                 return False

@@ -74,7 +74,7 @@ class CaptureChanged(UserError):
 class SlotLost(ServerError):
     code = "MR-SLOT-LOST"
     text = "capture {name!r} cannot go on: {reason}. Changes since then are missing, nothing was skipped"
-    fix = "`millrace capture snapshot {name} --repair` reads the tables again and removes rows that were deleted meanwhile"
+    fix = "`millrace capture snapshot {name} --repair` reads the tables again and removes rows deleted meanwhile"
 
 
 class SecretNeedsReference(UserError):
@@ -111,5 +111,5 @@ class TableChanged(ServerError):
 
 class PluginMissing(UserError):
     code = "MR-PLUGIN-MISSING"
-    text = "capture {name!r} cannot start: the Connect worker has no {plugin}, without which changes could be lost or come twice"
+    text = "capture {name!r} cannot start: the Connect worker lacks {plugin}, without which changes could be lost"
     fix = "put millrace-capture.jar, which the package of Millrace holds, beside Debezium's jars on that worker"

@@ -120,4 +120,4 @@ class TableStale(UserError):
 class TableBroken(UserError):
     code = "MR-TABLE-BROKEN"
     text = "flow {flow!r} cannot go on: table {table!r} was changed, and {reason}"
-    fix = "rebuild the capture (`millrace capture remove --topics`, then `add`) and what it feeds, or change the table back"
+    fix = "rebuild the capture (`capture remove --topics`, then `add`) and what it feeds, or change the table back"

@@ -113,7 +113,7 @@ class App:
         self._add(found)
         return found
 
-    def table(self, topic: str, schema: str, *, key: str | Sequence[str], format: str = "debezium") -> Table:
+    def table(self, topic: str, schema: str, *, key: str | Sequence[str], format: str = "debezium") -> Table:  # noqa: A002
         """A table whose topic somebody else's Debezium writes, with these columns, known by this key."""
         where = caller()
         name = checked_name("a table", topic, where)

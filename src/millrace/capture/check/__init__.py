@@ -20,6 +20,7 @@ __all__ = ["Finding", "Level", "check_postgres"]
 
 def check_postgres(connection: psycopg.Connection[Any], address: Address, capture: Capture) -> tuple[Finding, ...]:
     """What stands against the capture, and what speaks for it. The connection is one of the capture's own role."""
+    from millrace.capture.check.kinds import check_cursors, check_kinds
     from millrace.capture.check.look import Look
     from millrace.capture.check.publication import check_publication
     from millrace.capture.check.relation import relation
@@ -34,12 +35,12 @@ def check_postgres(connection: psycopg.Connection[Any], address: Address, captur
         findings = [*check_server(look)]
         if look.role["standby"]:
             return tuple(findings)
-        findings += [*check_role(look, address), *check_names(look)]
+        findings += [*check_role(look, address), *check_names(look), *check_kinds(look)]
         seen = {name: relation(look, name) for name in capture.tables}
         findings += [unknown(look, name) for name, table in seen.items() if table is None]
         tables = {table.oid: table for table in seen.values() if table is not None and table["kind"] in "rp"}
         found = list(tables.values())
         for table in (each for each in seen.values() if each is not None):
-            findings += check_table(look, table)
+            findings += [*check_table(look, table), *check_cursors(look, table)]
         findings += [*check_reading(look, found), *check_publication(look, found), *check_slot(look)]
     return tuple(findings)

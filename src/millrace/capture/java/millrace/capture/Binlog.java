@@ -5,6 +5,7 @@ import com.github.shyiko.mysql.binlog.network.ServerException;
 import io.debezium.config.Configuration;
 import io.debezium.connector.binlog.BinlogStreamingChangeEventSource;
 import io.debezium.pipeline.ChangeEventSourceCoordinator;
+import io.debezium.schema.SchemaFactory;
 import java.io.IOException;
 import java.sql.SQLException;
 import java.util.ArrayList;
@@ -17,8 +18,8 @@ import org.apache.kafka.connect.source.SourceRecord;
 /**
  * What a task hands to Connect of a binlog, so that whatever is cut off goes on exactly where it was.
  *
- * <p>What holds: a batch ends between two rows, never inside one; no offset lies before the record that it stands at; and
- * nothing is handed over that was read after the connection to the server had ended.
+ * <p>What holds: a batch ends between two rows, never inside one; no offset lies before the record that it stands at;
+ * and nothing is handed over that was read after the connection to the server had ended.
  */
 final class Binlog {
     /** How many empty polls the second record of a row may take; it is put into the queue right after the first. */
@@ -27,7 +28,6 @@ final class Binlog {
     private static final Set<Integer> AWAY = Set.of(1053, 1077, 1158, 1159, 1160, 1161, 1927);
     private static final String NEW_KEY = "__debezium.newkey";
 
-    private final String heartbeatTopic;
     private final Truncates truncates;
     private final Options options = new Options();
     private BinaryLogClient client;
@@ -38,9 +38,7 @@ final class Binlog {
     }
 
     Binlog(Configuration config) {
-        String name = config.getString("topic.prefix");
-        heartbeatTopic = config.getString("topic.heartbeat.prefix") + "." + name;
-        truncates = new Truncates(name);
+        truncates = new Truncates(config.getString("topic.prefix"));
     }
 
     /**
@@ -80,7 +78,7 @@ final class Binlog {
         }
         var handed = new ArrayList<SourceRecord>(batch.size());
         for (SourceRecord record : batch) {
-            if (!betweenRows(record)) {
+            if (!isEarly(record)) {
                 options.mend(record);
                 handed.add(truncates.keyed(record));
             }
@@ -91,11 +89,11 @@ final class Binlog {
 
     /**
      * Whether the last row of a batch has records yet to come: a delete is followed by its tombstone, and where the key
-     * was changed by the new row. They all have the offset of a row that is done, so none may be left for the next batch.
+     * was changed by the new row. They all have the offset of a row that is done, so none may wait for the next batch.
      */
-    private boolean unfinished(List<SourceRecord> batch) {
+    private static boolean unfinished(List<SourceRecord> batch) {
         int last = batch.size() - 1;
-        while (last >= 0 && batch.get(last).topic().equals(heartbeatTopic)) {
+        while (last >= 0 && isHeartbeat(batch.get(last))) {
             last--;
         }
         if (last < 0) {
@@ -113,8 +111,12 @@ final class Binlog {
     }
 
     /** A heartbeat inside a transaction has the offset of the event before its own, which a restart would repeat. */
-    private boolean betweenRows(SourceRecord record) {
-        return record.topic().equals(heartbeatTopic) && record.sourceOffset().containsKey("event");
+    private static boolean isEarly(SourceRecord record) {
+        return isHeartbeat(record) && record.sourceOffset().containsKey("event");
+    }
+
+    private static boolean isHeartbeat(SourceRecord record) {
+        return SchemaFactory.get().isHeartBeatSchema(record.valueSchema());
     }
 
     /** The same error, as one after which Debezium starts again by itself if it may pass: the server is away. */
@@ -134,6 +136,7 @@ final class Binlog {
 
     /** Class 08 of SQL's states is about connections. */
     private static boolean isLost(SQLException error) {
-        return error.getSQLState() != null && error.getSQLState().startsWith("08") || AWAY.contains(error.getErrorCode());
+        String state = error.getSQLState();
+        return state != null && state.startsWith("08") || AWAY.contains(error.getErrorCode());
     }
 }

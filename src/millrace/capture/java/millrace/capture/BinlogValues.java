@@ -17,9 +17,9 @@ import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Values of MySQL and MariaDB in the same words as those of PostgreSQL (see {@link Exact}), the same in snapshots and in the
- * stream: dates, times and moments as ISO text, bits as binary digits, highest first. What else there is stays as Debezium
- * has it.
+ * Values of MySQL and MariaDB in the same words as those of PostgreSQL (see {@link Exact}), the same in snapshots and
+ * in the stream: dates and moments as ISO text, bits as binary digits, highest first. What else there is stays as
+ * Debezium has it.
  *
  * <p>A zero date has no counterpart and becomes null, also in a column that is NOT NULL, where Debezium would write
  * 1970-01-01. The year 0000 is 0, not 1900 or 2000.
@@ -54,7 +54,9 @@ public final class BinlogValues implements CustomConverter<SchemaBuilder, Relati
     }
 
     private static void text(
-            RelationalColumn column, ConverterRegistration<SchemaBuilder> registration, Function<Object, String> words) {
+            RelationalColumn column,
+            ConverterRegistration<SchemaBuilder> registration,
+            Function<Object, String> words) {
         registration.register(SchemaBuilder.string().optional(), value -> {
             try {
                 // A number or a text is the column's default, which Debezium has converted before and nobody reads.
@@ -86,7 +88,8 @@ public final class BinlogValues implements CustomConverter<SchemaBuilder, Relati
     private static String iso(LocalDateTime time) {
         String clock = String.format("%02d:%02d:%02d", time.getHour(), time.getMinute(), time.getSecond());
         int micros = time.getNano() / 1000;
-        return time.toLocalDate() + "T" + clock + (micros == 0 ? "" : String.format(".%06d", micros).replaceFirst("0+$", ""));
+        String fraction = micros == 0 ? "" : String.format(".%06d", micros).replaceFirst("0+$", "");
+        return time.toLocalDate() + "T" + clock + fraction;
     }
 
     /** As the server shows it: it may be longer than a day, and negative. */
@@ -98,7 +101,8 @@ public final class BinlogValues implements CustomConverter<SchemaBuilder, Relati
     }
 
     private static int year(Object value) {
-        int year = value instanceof java.sql.Date day ? day.toLocalDate().getYear() : Integer.parseInt(value.toString());
+        boolean dated = value instanceof java.sql.Date;
+        int year = dated ? ((java.sql.Date) value).toLocalDate().getYear() : Integer.parseInt(value.toString());
         return year == YEAR_ZERO ? 0 : year;
     }
 

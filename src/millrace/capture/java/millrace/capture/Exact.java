@@ -120,7 +120,8 @@ public final class Exact implements CustomConverter<SchemaBuilder, RelationalCol
                 throw new DataException(error);
             }
         }
-        return value instanceof UUID ? value.toString() : (String) value;
+        // An int2vector is an array to the driver, and prints itself.
+        return value instanceof UUID || value instanceof Array ? value.toString() : (String) value;
     }
 
     private Object number(Object value) {

@@ -58,8 +58,8 @@ import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * Puts together what reads a MariaDB, from the parts of Debezium's MariaDB connector (whose own task does not run with the
- * release that the other parts are of), and hands over what they read in whole rows (see {@link Binlog}).
+ * Puts together what reads a MariaDB, from the parts of Debezium's MariaDB connector (whose own task does not run with
+ * the release that the other parts are of), and hands over what they read in whole rows (see {@link Binlog}).
  */
 public final class MariadbCaptureTask extends BinlogSourceTask<MariaDbPartition, MariaDbOffsetContext> {
     private MariaDbConnectorConfig connector;
@@ -167,8 +167,9 @@ public final class MariadbCaptureTask extends BinlogSourceTask<MariaDbPartition,
         var snapshots = service(SnapshotterService.class);
         var sources = new MariaDbChangeEventSourceFactory(connector, connections, errors, dispatcher, Clock.system(),
                 schema, task, metrics, queue, snapshots, client);
-        var coordinator = new ChangeEventSourceCoordinator<>(offsets, errors, MariaDbConnector.class, connector, sources,
-                new MariaDbChangeEventSourceMetricsFactory(metrics), dispatcher, schema, signals, notifications, snapshots);
+        var coordinator = new ChangeEventSourceCoordinator<>(offsets, errors, MariaDbConnector.class, connector,
+                sources, new MariaDbChangeEventSourceMetricsFactory(metrics), dispatcher, schema, signals,
+                notifications, snapshots);
         coordinator.start(task, queue, metadata);
         return coordinator;
     }
@@ -221,9 +222,10 @@ public final class MariadbCaptureTask extends BinlogSourceTask<MariaDbPartition,
 
     private MariaDbConnection connection(Configuration config) {
         return new MariaDbConnection(new MariaDbConnectionConfiguration(config), new MariaDbFieldReader(connector) {
-            /** As it is written: by way of java.sql.Timestamp it would be bent to the worker's time zone and calendar. */
+            /** As written: by way of java.sql.Timestamp it would be bent to the worker's time zone and calendar. */
             @Override
-            protected Object readTimestampField(ResultSet row, int place, Column column, Table table) throws SQLException {
+            protected Object readTimestampField(ResultSet row, int place, Column column, Table table)
+                    throws SQLException {
                 String text = row.getString(place);
                 return text == null || MariaDbValueConverters.containsZeroValuesInDatePart(text, column, table)
                         ? null

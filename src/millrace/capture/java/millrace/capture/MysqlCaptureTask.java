@@ -9,7 +9,7 @@ import java.util.List;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** Hands over what Debezium reads in whole rows, and starts itself again when the server comes back (see {@link Binlog}). */
+/** Hands over what Debezium reads in whole rows, and starts again when the server comes back (see {@link Binlog}). */
 public final class MysqlCaptureTask extends MySqlConnectorTask {
     private Binlog binlog;
 

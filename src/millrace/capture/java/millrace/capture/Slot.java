@@ -42,9 +42,6 @@ final class Slot {
     Lsn checked(Map<String, Object> offset) {
         try (var connection = new PostgresConnection(connector.getJdbcConfig(), "Millrace slot")) {
             State state = state(connection);
-            if (state != null && state.lost != null) {
-                throw new ConnectException("replication slot \"" + name + "\" was invalidated (" + state.lost + ")");
-            }
             if (hasSnapshot(offset)) {
                 mustHold(state, Lsn.valueOf(((Number) Places.resumable(offset).get("lsn")).longValue()));
                 return null;
@@ -64,10 +61,17 @@ final class Slot {
             throw new ConnectException("replication slot \"" + name + "\" does not exist any more; the changes after "
                     + stored.asString() + " were to be read from it");
         }
+        mustBeValid(state);
         if (state.confirmed.compareTo(stored) > 0) {
             throw new ConnectException("replication slot \"" + name + "\" no longer holds the changes after "
                     + stored.asString() + ": it begins at " + state.confirmed.asString()
                     + ", so it was made anew or moved");
+        }
+    }
+
+    private void mustBeValid(State state) {
+        if (state.lost != null) {
+            throw new ConnectException("replication slot \"" + name + "\" was invalidated (" + state.lost + ")");
         }
     }
 
@@ -88,6 +92,7 @@ final class Slot {
                     "replication slot \"" + name + "\" does not exist, and is not Millrace's to make");
         }
         if (!droppable || !first) {
+            mustBeValid(state);
             return state.confirmed;
         }
         for (int attempt = 1; state != null && state.active; attempt++) {

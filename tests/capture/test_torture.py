@@ -1,0 +1,18 @@
+"""Random changes and random kills, a seed of today's; `make torture SEEDS=200` takes many."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from millrace.config import Settings
+from tests.capture.torture import torture
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("connect", "postgres")
+def test_whatever_is_killed_when_the_topics_end_as_the_database_was(settings: Settings) -> None:
+    seed = datetime.now(UTC).toordinal() % 1000
+    result = torture(settings, seed, kills=3, rows=1_000)
+    assert result.faults == [], result.line()
