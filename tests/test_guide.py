@@ -37,3 +37,13 @@ def test_log(settings: Settings, folder: Path, capsys: pytest.CaptureFixture[str
     )
     exec(block, {})
     assert "b'4711' {'card': '4711', 'amount': 12.5}" in capsys.readouterr().out
+
+
+def test_capture() -> None:
+    (block,) = blocks("capture.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    graph = names["app"].graph()
+    assert {stream.name for stream in graph.streams} == {"large_orders", "moves"}
+    assert [database.name for database in graph.databases] == ["shop"]
+    assert "captures customers, orders" in graph.text()
