@@ -169,6 +169,8 @@ class Trial:
             "max.batch.size": "32",
             # Often, so that many an offset is that of a heartbeat after a commit.
             "heartbeat.interval.ms": "200",
+            # A killed task leaves its transaction open, and no worker starts before that has ended.
+            "producer.override.transaction.timeout.ms": "3000",
             "topic.creation.default.partitions": "1",
             "topic.creation.default.replication.factor": "1",
         }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+import uuid
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
-from millrace.capture import capture, tables
+from millrace.capture import Captures, capture, memory, tables, truncates
 from millrace.capture.status import status
-from millrace.errors import CaptureChanged, CaptureInvalid, CaptureRefused, CaptureUnknown, SlotLost
+from millrace.config import Database, Secret
+from millrace.errors import CaptureChanged, CaptureInvalid, CaptureRefused, CaptureUnknown, PartitionsFixed, SlotLost
 from tests.command import until
 from tests.shop import Shop
 
@@ -156,3 +160,63 @@ def test_what_cannot_be_captured_is_refused_with_the_reason(shop: Shop) -> None:
     captures.add(capture(shop.name, ["customers"]))
     with pytest.raises(CaptureChanged, match="partitions"):
         captures.add(capture(shop.name, ["customers"], partitions=5))
+
+
+def test_a_password_stays_a_reference(shop: Shop) -> None:
+    canary = f"canary-{uuid.uuid4()}"
+    url = shop.url.replace("millrace@", f"millrace:{canary}@")  # the server trusts loopback, and lets any password in
+    database = Database(shop.name, Secret("url", url))
+    settings = replace(shop.settings, databases={shop.name: database})
+    shop.run(CUSTOMERS, "INSERT INTO customers VALUES (1, 'Ada')")
+    captures = Captures(settings)
+    captures.add(capture(shop.name, ["customers"]))
+    until(lambda: len(changes(shop, "customers")) == 1, "the snapshot")
+    told = [status(captures, shop.name, 0), captures.all(), captures.connect.config(shop.name)]
+    address = captures.connect.address
+    for path in (f"connectors/{shop.name}/tasks", "connectors?expand=info&expand=status"):
+        with urllib.request.urlopen(f"{address}/{path}", timeout=30) as answer:
+            told.append(answer.read().decode())
+    kept = {topic.name for topic in captures.log.topics.list(everything=True)} - {"__consumer_offsets"}
+    for topic in kept & {"_connect-config", "_connect-status", "_connect-offset", "_millrace.captures"}:
+        told += [(record.key, record.value) for record in captures.log.read(topic)]
+    logs = (settings.state_folder / "logs").glob("*.log")
+    told += [path.read_text(errors="replace") for path in logs]
+    assert "${dir:" in str(told)
+    assert canary not in str(told)
+    assert (settings.state_folder / "secrets").stat().st_mode & 0o077 == 0
+
+
+def test_a_truncated_table_ends_empty_and_more_partitions_are_refused(shop: Shop) -> None:
+    shop.run(CUSTOMERS, "INSERT INTO customers SELECT n, 'n' || n FROM generate_series(1, 50) n")
+    captures = shop.captures
+    captures.add(capture(shop.name, ["customers"]))
+    until(lambda: len(now(shop, "customers")) == 50, "the snapshot")
+    shop.run("TRUNCATE customers", "INSERT INTO customers VALUES (7, 'again')")
+    until(lambda: truncates.waiting(captures, shop.name) == ("public.customers",), "the truncate")
+    assert "was truncated" in (status(captures, shop.name, 0).error or "")
+    assert truncates.mend(captures, shop.name)
+    assert {key: row["name"] for key, row in now(shop, "customers").items()} == {(7,): "again"}
+    assert truncates.waiting(captures, shop.name) == ()
+    with pytest.raises(PartitionsFixed):
+        memory.refuse_partitions(captures.log, f"{shop.name}.public.customers")
+
+
+def test_a_snapshot_that_was_only_announced_is_made(shop: Shop) -> None:
+    """What Debezium stores when it is killed between announcing a snapshot and its first row: an offset without a place."""
+    shop.run(CUSTOMERS, "INSERT INTO customers VALUES (1, 'Ada')")
+    captures = shop.captures
+    captures.add(capture(shop.name, ["customers"]))
+    until(lambda: len(changes(shop, "customers")) == 1, "the snapshot")
+    captures.connect.stop(shop.name)
+    until(lambda: captures.connect.state(shop.name)[0] == "STOPPED", "the end of the task")
+    offset = {"offsets": [{"partition": {"server": shop.name}, "offset": {"ts_usec": 0}}]}
+    request = urllib.request.Request(
+        f"{captures.connect.address}/connectors/{shop.name}/offsets",
+        method="PATCH",
+        data=json.dumps(offset).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30):
+        pass
+    captures.resume(shop.name)
+    until(lambda: [op for _, op, _ in changes(shop, "customers")] == ["r", "r"], "the snapshot")

@@ -34,7 +34,7 @@ CREATE TRIGGER note_large AFTER INSERT OR UPDATE OR DELETE ON large FOR EACH ROW
 TABLES = ("plain", "large")
 KEYS = 400
 # A seed is to end: what is written in its seconds has to be captured in about as many.
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 
 
 def fill(connection: psycopg.Connection[tuple[object, ...]], rows: int) -> None:
@@ -90,7 +90,7 @@ class Writer(threading.Thread):
             contextlib.suppress(psycopg.errors.IntegrityError, psycopg.errors.TransactionRollback),
             connection.transaction(),
         ):
-            for _ in range(self._random.choice((1, 1, 1, 2, 5, 20))):
+            for _ in range(self._random.choice((1, 1, 1, 2, 5))):
                 with contextlib.suppress(psycopg.errors.IntegrityError), connection.transaction():
                     self._random.choice(steps)(connection)
             if self._ddl and self._random.random() < 0.02:
@@ -121,12 +121,12 @@ class Writer(threading.Thread):
     def _do_copy(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         """Rows of one COPY share an LSN. Keys of their own, so that none of them is there already."""
         first = self._random.randrange(10**6, 10**12)
-        lines = io.StringIO("".join(f"{first + n}\tcopied {n}\t{n}.5\n" for n in range(self._random.choice((3, 80)))))
+        lines = io.StringIO("".join(f"{first + n}\tcopied {n}\t{n}.5\n" for n in range(self._random.choice((3, 40)))))
         with connection.cursor() as cursor, cursor.copy("COPY plain (id, name, amount) FROM STDIN") as copy:
             copy.write(lines.read())
 
     def _do_many(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
-        first, count = self._random.randrange(10**6, 10**12), self._random.choice((10, 40))
+        first, count = self._random.randrange(10**6, 10**12), self._random.choice((5, 20))
         connection.execute(
             "INSERT INTO plain (id, name) SELECT n, 'many' FROM generate_series(%s::bigint, %s) n",
             (first, first + count),

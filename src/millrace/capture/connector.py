@@ -129,7 +129,7 @@ def common(capture: Capture, settings: Settings) -> dict[str, str]:
         "max.queue.size": "32768",
         "max.queue.size.in.bytes": str(4 * LARGEST_RECORD_BYTES),
         "heartbeat.interval.ms": str(HEARTBEAT_MS),
-        "topic.heartbeat.prefix": settings.named("_millrace.heartbeat"),
+        "topic.heartbeat.name": settings.named(heartbeat_topic(capture)),
         "notification.enabled.channels": "sink",
         "notification.sink.topic.name": settings.named(notification_topic(capture)),
         "tombstones.on.delete": "true",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from millrace.capture.database import CapturedTable
 from millrace.capture.definition import Capture
-from millrace.errors import CaptureUnknown, TableUnknown, nearest
+from millrace.errors import CaptureUnknown, PartitionsFixed, TableUnknown, nearest
 from millrace.log import Log
 
 TOPIC = "_millrace.captures"
@@ -74,3 +74,10 @@ def table(remembered: Remembered, name: str) -> CapturedTable:
         hint = nearest(name, remembered.tables)
         raise TableUnknown(table=name, database=f"capture {remembered.capture.name}", hint=hint)
     return remembered.tables[name]
+
+
+def refuse_partitions(log: Log, topic: str) -> None:
+    """A captured topic keeps its number of partitions: more would move keys, and with them the order of changes."""
+    for name, found in read(log).items():
+        if any(each.topic == topic for each in found.tables.values()):
+            raise PartitionsFixed(topic=topic, capture=name)

@@ -148,6 +148,10 @@ def describe(args: argparse.Namespace, settings: Settings) -> None:
 
 def alter(args: argparse.Namespace, settings: Settings) -> None:
     log = _log(settings)
+    if args.partitions is not None:
+        from millrace.capture import memory
+
+        memory.refuse_partitions(log, args.topic)
     log.topics.alter(
         args.topic,
         partitions=args.partitions,

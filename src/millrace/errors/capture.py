@@ -113,3 +113,11 @@ class PluginMissing(UserError):
     code = "MR-PLUGIN-MISSING"
     text = "capture {name!r} cannot start: the Connect worker lacks {plugin}, without which changes could be lost"
     fix = "put millrace-capture.jar, which the package of Millrace holds, beside Debezium's jars on that worker"
+
+
+class PartitionsFixed(UserError):
+    code = "MR-PARTITIONS-FIXED"
+    text = (
+        "topic {topic!r} is captured by {capture!r}: more partitions would move its keys and break the order of changes"
+    )
+    fix = "`millrace capture remove {capture} --topics`, then `millrace capture add {capture} … --partitions N`"

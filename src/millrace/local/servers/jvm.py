@@ -67,6 +67,9 @@ def _logging(site: Site) -> Path:
         "appender.file.policies.size": "10MB",
         "appender.file.strategy.type": "DefaultRolloverStrategy",
         "appender.file.strategy.max": "2",
+        # It tells of skipped events with their rows.
+        "logger.binlog.name": "io.debezium.connector.binlog",
+        "logger.binlog.level": "warn",
         "rootLogger.level": "info",
         "rootLogger.appenderRef.file.ref": "file",
     }

@@ -56,6 +56,7 @@ import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTaskContext;
 
 /**
  * Puts together what reads a MariaDB, from the parts of Debezium's MariaDB connector (whose own task does not run with
@@ -70,6 +71,11 @@ public final class MariadbCaptureTask extends BinlogSourceTask<MariaDbPartition,
     private MariaDbDatabaseSchema schema;
     private ChangeEventQueue<DataChangeEvent> queue;
     private ErrorHandler errors;
+
+    @Override
+    public void initialize(SourceTaskContext given) {
+        super.initialize(new BegunOffsets(given));
+    }
 
     @Override
     public String version() {

@@ -8,10 +8,16 @@ import io.debezium.pipeline.ChangeEventSourceCoordinator;
 import java.util.List;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTaskContext;
 
 /** Hands over what Debezium reads in whole rows, and starts again when the server comes back (see {@link Binlog}). */
 public final class MysqlCaptureTask extends MySqlConnectorTask {
     private Binlog binlog;
+
+    @Override
+    public void initialize(SourceTaskContext given) {
+        super.initialize(new BegunOffsets(given));
+    }
 
     @Override
     public ChangeEventSourceCoordinator<MySqlPartition, MySqlOffsetContext> start(Configuration config) {

@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTaskContext;
 
 /**
  * Hands over what Debezium reads, with offsets from which a restart goes on exactly (see {@link Places}), from a slot
@@ -33,6 +34,11 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
     private volatile Places places;
     private volatile boolean stored;
     private long flushedNs = System.nanoTime() - FLUSH_INTERVAL_NS;
+
+    @Override
+    public void initialize(SourceTaskContext given) {
+        super.initialize(new BegunOffsets(given));
+    }
 
     /** Also called when Debezium starts itself again after a failure that may pass. */
     @Override
