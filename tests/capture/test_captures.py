@@ -202,7 +202,7 @@ def test_a_truncated_table_ends_empty_and_more_partitions_are_refused(shop: Shop
 
 
 def test_a_snapshot_that_was_only_announced_is_made(shop: Shop) -> None:
-    """What Debezium stores when it is killed between announcing a snapshot and its first row: an offset without a place."""
+    """Killed between announcing a snapshot and its first row, Debezium has stored an offset that names no place."""
     shop.run(CUSTOMERS, "INSERT INTO customers VALUES (1, 'Ada')")
     captures = shop.captures
     captures.add(capture(shop.name, ["customers"]))
