@@ -59,6 +59,18 @@ def summed(shop: Shop, topic: str) -> dict[Any, list[dict[str, Any]]]:
     return found
 
 
+def last(shop: Shop, topic: str) -> dict[Any, dict[str, Any]]:
+    """What a reader who keeps the last row of each key has: signs of a row whose columns changed do not cancel out."""
+    found: dict[Any, dict[str, Any]] = {}
+    for record in shop.captures.log.read(f"{shop.name}-{topic}"):
+        row = record.json()
+        if row.pop("__diff") > 0:
+            found[row["id"]] = row
+        else:
+            found.pop(row["id"], None)
+    return found
+
+
 def source(shop: Shop, columns: str = "id, name, price::text") -> dict[Any, list[Any]]:
     return {row[0]: [row] for row in shop.run(f"SELECT {columns} FROM items")}
 
@@ -126,39 +138,38 @@ def test_a_table_that_changes_does_not_stop_its_readers(shop: Shop, spark: Spark
     app = app_of(shop, "a")
     with Run(app, shop.settings, spark=spark) as run:
 
-        def come(keys: set[int], holds: Any = lambda _: True) -> dict[Any, list[dict[str, Any]]]:
-            found: dict[Any, list[dict[str, Any]]] = {}
+        def come(expected: dict[int, dict[str, Any]]) -> None:
+            found: dict[Any, dict[str, Any]] = {}
 
             def there() -> bool:
                 run.poll()
                 found.clear()
                 if shop.captures.log.topics.exists(f"{shop.name}-a"):
-                    found.update(summed(shop, "a"))
-                return set(found) == keys and holds(found)
+                    found.update(last(shop, "a"))
+                return found == expected
 
-            until(there, f"rows {keys}", 120)
-            return found
+            try:
+                until(there, "the rows", 120)
+            except AssertionError:
+                assert found == expected
+                raise
 
-        come({1, 2})
+        come({1: {"id": 1, "name": "one", "price": 1.0}, 2: {"id": 2, "name": "two", "price": 2.0}})
         shop.run(
             "ALTER TABLE items ADD COLUMN stock int DEFAULT 7",
             "ALTER TABLE items RENAME COLUMN name TO title",
-            "ALTER TABLE items ALTER COLUMN price TYPE numeric(14, 4)",
             "INSERT INTO items VALUES (3, 'three', 3, 8)",
-        )
-        found = come({1, 2, 3})
-        assert found[3] == [{"id": 3, "title": "three", "price": 3.0, "stock": 8}]
-        # Rows from before come out under the new names and with the default, when something makes them come out.
-        shop.run(
             "UPDATE items SET price = 1.25 WHERE id = 1",
+        )
+        one = {"id": 1, "title": "one", "price": 1.25, "stock": 7}
+        three = {"id": 3, "title": "three", "price": 3.0, "stock": 8}
+        come({1: one, 2: {"id": 2, "name": "two", "price": 2.0}, 3: three})
+        shop.run(
             "ALTER TABLE items DROP COLUMN stock",
             "DELETE FROM items WHERE id = 2",
+            "INSERT INTO items VALUES (4, 'four', 4)",
         )
-        come({1, 3})
-        shop.run("INSERT INTO items VALUES (4, 'four', 4)")
-        found = come({1, 3, 4})
-        assert found[4] == [{"id": 4, "title": "four", "price": 4.0}]
-        assert {row["id"] for rows in found.values() for row in rows} == {1, 3, 4}
+        come({1: one, 3: three, 4: {"id": 4, "title": "four", "price": 4.0}})
 
 
 def test_somebody_elses_debezium_can_be_read(shop: Shop, spark: SparkSession) -> None:

@@ -236,7 +236,8 @@ def _refuse_stale(flow: Flow, sources: tuple[AnySource, ...], folder: Path, log:
             stay_ms = int(log.topics.config(source.name).get("delete.retention.ms", DAY_MS))
             away_ms = (time.time() - seen) * 1000
             if away_ms > stay_ms:
-                away, stay = durations.spoken(int(away_ms)), durations.spoken(stay_ms)
+                unit_ms = DAY_MS if away_ms > DAY_MS else 1_000
+                away, stay = durations.spoken(int(away_ms // unit_ms * unit_ms)), durations.spoken(stay_ms)
                 raise TableStale(flow=flow.name, table=source.name, away=away, stay=stay, where=flow.where)
 
 
