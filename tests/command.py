@@ -60,7 +60,7 @@ def start(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterat
                 command.kill()
 
 
-def until(condition: Callable[[], bool], what: str, limit_s: float = 60) -> None:
+def until(condition: Callable[[], bool], what: str, limit_s: float = 180) -> None:
     """Waits for a condition, and fails by its name when it does not come true in time."""
     deadline = time.monotonic() + limit_s
     while not condition():
