@@ -73,7 +73,15 @@ class Captures:
         done = old.truncates_done if old else 0
         new = Remembered(capture, source.address.kind, {table.name: table for table in tables}, done)
         memory.write(self.log, new)
+        outside = self.outside(capture)
+        changed = old is not None and self.connect.config(outside) is not None
+        if changed:
+            # The task with the old tables would take the signal to read the new ones, and do nothing about it.
+            self.connect.stop(outside)
+            self._until(outside, lambda state: state == "STOPPED")
         self._configure(capture, source)
+        if changed:
+            self.connect.resume(outside)
         if wait or old is not None:
             self.wait(capture)
         if old is not None and (fresh := [name for name in new.tables if name not in old.tables]):
