@@ -35,13 +35,14 @@ def faults(truth: dict[int, list[Change]], topic: dict[int, list[Change | None]]
     """Everything that is wrong, one line each. Changes before the snapshot (`snapshot_v` was the version counter when
     it ended) need not be there one by one."""
     found = []
+    cut = any([record[0] for record in records[:2] if record] == ["r", "r"] for records in topic.values())
     for key in sorted(truth.keys() | topic.keys()):
-        if fault := _fault(truth.get(key, []), topic.get(key, []), snapshot_v):
+        if fault := _fault(truth.get(key, []), topic.get(key, []), snapshot_v, cut):
             found.append(f"key {key}: {fault}")
     return found
 
 
-def _fault(truth: list[Change], records: list[Change | None], snapshot_v: int) -> str | None:
+def _fault(truth: list[Change], records: list[Change | None], snapshot_v: int, cut: bool) -> str | None:
     changes: list[Change] = []
     for place, record in enumerate(records):
         if record is None:
@@ -57,7 +58,27 @@ def _fault(truth: list[Change], records: list[Change | None], snapshot_v: int) -
     read = 0
     while read < len(changes) and changes[read][0] == "r":
         read += 1
+    if cut and "r" not in [change[0] for change in changes[read:]]:
+        return _told_again(truth, changes[:read], changes[read:])
     return _followed(truth, changes[:read], changes[read:])
+
+
+def _told_again(truth: list[Change], snapshot: list[Change], changes: list[Change]) -> str | None:
+    """After a snapshot that was cut off, everything since its first beginning is told again: the topic ends with the
+    last of the changes, without a gap between them and what the snapshot read."""
+    begins = len(truth) - len(changes)
+    if begins < 0 or [_known(change) for change in truth[begins:]] != [_known(change) for change in changes]:
+        return f"the topic ends with {changes[-3:]}, the database with {truth[-3:]}"
+    places = [_place(truth, record) for record in snapshot]
+    if None in places:
+        return f"the snapshot has {snapshot}, which is not what the database says: {truth[:5]}"
+    if places and begins > (places[-1] or 0) + 1:
+        return f"changes between {snapshot[-1]} and {changes[:1]} are missing"
+    return None
+
+
+def _known(change: Change) -> Change:
+    return ("d", 0) if change[0] == "d" else change
 
 
 def _followed(truth: list[Change], snapshot: list[Change], changes: list[Change]) -> str | None:
