@@ -31,11 +31,19 @@ def of_topic(records: Iterable[Record]) -> dict[int, list[Change | None]]:
     return found
 
 
-def faults(truth: dict[int, list[Change]], topic: dict[int, list[Change | None]], snapshot_v: int) -> list[str]:
+def snapshots(records: Iterable[Record]) -> set[int]:
+    """The time of each beginning of the initial snapshot; several if it was cut off and begun again."""
+    envelopes = (json.loads(record.value) for record in records if record.value is not None)
+    initial = (e["source"] for e in envelopes if e["op"] == "r" and e["source"]["snapshot"] != "incremental")
+    return {source["ts_us"] for source in initial}
+
+
+def faults(
+    truth: dict[int, list[Change]], topic: dict[int, list[Change | None]], snapshot_v: int, cut: bool = False
+) -> list[str]:
     """Everything that is wrong, one line each. Changes before the snapshot (`snapshot_v` was the version counter when
-    it ended) need not be there one by one."""
+    it ended) need not be there one by one. `cut`: the snapshot, of this table or another, was begun more than once."""
     found = []
-    cut = any([record[0] for record in records[:2] if record] == ["r", "r"] for records in topic.values())
     for key in sorted(truth.keys() | topic.keys()):
         if fault := _fault(truth.get(key, []), topic.get(key, []), snapshot_v, cut):
             found.append(f"key {key}: {fault}")

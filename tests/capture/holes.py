@@ -170,7 +170,7 @@ class Trial:
             # Often, so that many an offset is that of a heartbeat after a commit.
             "heartbeat.interval.ms": "200",
             # A killed task leaves its transaction open, and no worker starts before that has ended.
-            "producer.override.transaction.timeout.ms": "3000",
+            "producer.override.transaction.timeout.ms": "10000",
             "topic.creation.default.partitions": "1",
             "topic.creation.default.replication.factor": "1",
         }
@@ -237,13 +237,16 @@ class Trial:
         """Keys, and whether the row was there then, up to the last one."""
         consumer = self._consumer(f"holes-{topic}")
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        deadline, key = time.monotonic() + LIMIT_S, None
-        while key != last:
-            assert time.monotonic() < deadline, f"nothing more comes to {topic}, but its last row has not come"
+        deadline, complete = time.monotonic() + LIMIT_S, False
+        while not complete:
+            if time.monotonic() > deadline:
+                states = {name: Connect(self.settings).state(name) for name in self.connectors}
+                raise AssertionError(f"the last row does not come to {topic}: {states}")
             for message in consumer.consume(1000, timeout=1):
                 if message.error() is None and message.value() is not None:
                     key = json.loads(message.key())["id"]
                     yield key, json.loads(message.value())["after"] is not None
+                    complete |= key == last
                     deadline = time.monotonic() + LIMIT_S
         consumer.close()
 

@@ -23,7 +23,9 @@ def test_what_is_right_has_no_faults() -> None:
     assert faults(TRUTH, TOPIC, SNAPSHOT_V) == []
     # A snapshot that was cut off is read again, and changes made meanwhile are told again after it.
     again = [("r", 1), ("r", 2), ("u", 2), ("u", 5), ("u", 6), ("d", 0), None]
-    assert faults(TRUTH, {**TOPIC, 1: again}, SNAPSHOT_V) == []
+    assert faults(TRUTH, {**TOPIC, 1: again}, SNAPSHOT_V, cut=True) == []
+    assert faults(TRUTH, {**TOPIC, 1: again[1:]}, SNAPSHOT_V, cut=True) == []
+    assert faults(TRUTH, {**TOPIC, 1: again[1:]}, SNAPSHOT_V) != []
     # A table that is read again later shows rows as they stood.
     read = [("c", 7), ("r", 7), ("u", 8), ("d", 0), None, ("c", 9), ("r", 9)]
     assert faults(TRUTH, {**TOPIC, 2: read}, SNAPSHOT_V) == []

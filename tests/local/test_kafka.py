@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from millrace import config, local
 from millrace.config import Settings
@@ -22,6 +23,7 @@ from tests.command import until
 pytestmark = pytest.mark.server
 
 IN_FLIGHT = 500
+WIDE = 12
 
 
 def pid(settings: Settings, server: str) -> int:
@@ -102,6 +104,55 @@ def test_acknowledged_records_and_connect_survive_kill_9(folder: Path) -> None:
         url = local.up(settings, ("connect",))["connect"]
         with urllib.request.urlopen(url) as answer:
             assert json.load(answer)["kafka_cluster_id"]
+
+
+def transactions(bootstrap: str, number: int) -> Producer:
+    options = {"bootstrap.servers": bootstrap, "transactional.id": f"kill-{number}", "log_level": 0}
+    producer = Producer(options)
+    producer.init_transactions(30)  # ends what an earlier producer of that name left open
+    return producer
+
+
+def commit_until_it_fails(bootstrap: str, number: int, topic: str) -> None:
+    producer = transactions(bootstrap, number)
+    with contextlib.suppress(KafkaException):
+        while True:
+            producer.begin_transaction()
+            for partition in range(WIDE):
+                producer.produce(topic, b"", partition=partition)
+            producer.commit_transaction(2)
+
+
+def held_back(bootstrap: str, topic: str) -> int:
+    """How many partitions have records that readers of committed ones do not get to."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        options = {"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation, "log_level": 0}
+        consumer = Consumer(options)
+        parts = [TopicPartition(topic, partition) for partition in range(WIDE)]
+        ends.append([consumer.get_watermark_offsets(part, timeout=10)[1] for part in parts])
+        consumer.close()
+    return sum(committed < written for committed, written in zip(*ends, strict=True))
+
+
+def test_no_transaction_stays_open_for_ever_when_the_broker_is_killed_in_its_commit(folder: Path) -> None:
+    settings = config.load(folder)
+    with local.held(settings, ("kafka",)) as addresses:
+        for turn in range(2):
+            topic, bootstrap = f"turn-{turn}", addresses["kafka"]
+            Log(settings).topics.create(topic, partitions=WIDE)
+            loads = [threading.Thread(target=commit_until_it_fails, args=(bootstrap, n, topic)) for n in range(3)]
+            for load in loads:
+                load.start()
+            until(lambda: min(Log(settings).topics.offsets(topic).values())[1] > 200, "committed transactions")  # noqa: B023
+            os.kill(pid(settings, "kafka"), signal.SIGKILL)
+            until(lambda: state(settings, "kafka") == "died", "the kill")
+            for load in loads:
+                load.join()
+            local.up(settings, ("kafka",))
+            for number in range(len(loads)):
+                transactions(bootstrap, number)
+            until(lambda: held_back(bootstrap, topic) == 0, "the end of every transaction", 60)  # noqa: B023
 
 
 @pytest.fixture(scope="module")

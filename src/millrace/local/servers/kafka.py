@@ -11,12 +11,14 @@ from millrace.config import Settings
 from millrace.errors import BrokersFixed, FolderUnfit, PortLost
 from millrace.local import jars, java
 from millrace.local.declare import HOST, Command, Memory, Server, Site, fill
-from millrace.local.servers import jvm
+from millrace.local.servers import fence, jvm
 
 HEAP_MB = 512
 FORMAT_LIMIT_S = 120
 # Prepared transactions of a stopped flow must outlive a long weekend; Kafka's own maximum is 15 minutes.
 TRANSACTION_MAX_MS = 7 * 24 * 3600 * 1000
+# One node that is its own controller gains nothing from taking itself for dead; but a start tries no longer than 60 s.
+SINGLE_SESSION_MS = 45_000
 
 
 def servers(settings: Settings, wanted: int | None) -> list[Server]:
@@ -78,6 +80,10 @@ def _format(site: Site, count: int, node: int) -> None:
 
 
 def _config(site: Site, node: int, count: int) -> Path:
+    return jvm.write_properties(site.folder / "server.properties", _values(site, node, count))
+
+
+def _values(site: Site, node: int, count: int) -> dict[str, object]:
     copies, in_sync = (3, 2) if count == 3 else (1, 1)
     values: dict[str, object] = {
         "process.roles": "broker,controller",
@@ -103,7 +109,7 @@ def _config(site: Site, node: int, count: int) -> Path:
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": 8,
     }
-    return jvm.write_properties(site.folder / "server.properties", values)
+    return values if count > 1 else {**values, "broker.session.timeout.ms": SINGLE_SESSION_MS}
 
 
 def _controller(site: Site, node: int) -> int:
@@ -116,6 +122,8 @@ def _controller(site: Site, node: int) -> int:
 
 def _command(site: Site, node: int, count: int) -> Command:
     config = _config(site, node, count)
+    if count == 1 and fence.was_killed(site):
+        fence.fence(site, _values(site, node, count), HEAP_MB)
     return jvm.command(site, "kafka", ["kafka.Kafka", str(config)], HEAP_MB)
 
 

@@ -17,6 +17,7 @@ import org.apache.kafka.connect.source.SourceRecord;
  * <li>`millrace_tx`, `millrace_lsn` and `millrace_nth` say how far into the transaction after that the records go: to
  *     the nth record of the change at that LSN. Changes of a transaction come in the order of their LSNs; those of one
  *     COPY share one.
+ * <li>Before the first row of the initial snapshot there is no `lsn`: what only announces it can be forgotten.
  * <li>There is no `lsn_proc`: with it Debezium would search the stream for its last event by LSN, and lose rows.
  * </ul>
  */
@@ -39,8 +40,12 @@ final class Places {
 
     private volatile long began;
 
+    /** Whether a row of the initial snapshot was handed over, by this task or an earlier one. */
+    private boolean hasRead;
+
     Places(Map<String, Object> stored, Lsn beginning) {
         this.beginning = beginning;
+        hasRead = stored != null;
         if (stored == null || isInitialSnapshot(stored)) {
             return;
         }
@@ -69,7 +74,10 @@ final class Places {
         var offset = new HashMap<String, Object>(record.sourceOffset());
         ends(Math.max(began, number(offset, "lsn_commit")));
         if (whole == 0 || isInitialSnapshot(offset)) { // the stream has not begun
-            if (beginning != null) {
+            hasRead |= isRow(record);
+            if (!hasRead) {
+                offset.remove("lsn"); // so that it counts as none (see BegunOffsets), and all begins afresh
+            } else if (beginning != null) {
                 offset.put("lsn", beginning.asLong());
             }
             return with(record, offset);
@@ -111,10 +119,11 @@ final class Places {
         if (record.value() == null) {
             return true;
         }
-        if (!(record.value() instanceof Struct value) || value.schema().field("op") == null) {
-            return false;
-        }
-        return !"r".equals(value.getString("op"));
+        return isRow(record) && !"r".equals(((Struct) record.value()).getString("op"));
+    }
+
+    private static boolean isRow(SourceRecord record) {
+        return record.value() instanceof Struct value && value.schema().field("op") != null;
     }
 
     static boolean isInitialSnapshot(Map<String, Object> offset) {
