@@ -36,6 +36,7 @@ SERVERS = ("kafka", "connect", "postgres")
 LIMIT_S = 600.0
 RATES = (50, 1_000)
 LATENCY_S = 20.0
+WRITERS = 4
 TABLE = "CREATE TABLE {} (id bigint PRIMARY KEY, name text, amount numeric(12, 2), at timestamptz DEFAULT now())"
 ROWS = (
     "INSERT INTO {} (id, name, amount) "
@@ -130,8 +131,8 @@ class Bench:
         connection.execute("SET synchronous_commit = off")
         connection.execute(
             "CREATE OR REPLACE PROCEDURE churn(total bigint, step bigint) LANGUAGE plpgsql AS $$ BEGIN "
-            "FOR first IN 1..total BY step LOOP INSERT INTO t (id, name, amount) "
-            "SELECT n, 'customer number ' || n, n / 100.0 FROM generate_series(first, first + step - 1) n; COMMIT; "
+            "FOR low IN 1..total BY step LOOP INSERT INTO t (id, name, amount) "
+            "SELECT n, 'customer number ' || n, n / 100.0 FROM generate_series(low, low + step - 1) n; COMMIT; "
             "END LOOP; END $$"
         )
         connection.execute("CALL churn(%s, %s)", (rows, per_transaction))
@@ -169,7 +170,8 @@ class Bench:
     def latency(self, rate: int) -> dict[str, float]:
         """Milliseconds from commit to reader, at so many changes a second."""
         name = f"lat_{rate}"
-        with psycopg.connect(self.database(name), autocommit=True) as connection:
+        url = self.database(name)
+        with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(TABLE.format("t"))
             connection.execute("INSERT INTO t (id) VALUES (0)")
             topic = self.ours(name)
@@ -178,8 +180,7 @@ class Bench:
             ended = threading.Event()
             reader = threading.Thread(target=self._arrivals, args=(topic, arrived, ended), daemon=True)
             reader.start()
-            connection.execute("SET synchronous_commit = off")
-            committed = self._paced(connection, rate)
+            committed = self._paced(url, rate)
             self.until(lambda: len(arrived) >= len(committed))
             ended.set()
             reader.join()
@@ -187,16 +188,23 @@ class Bench:
         waits = sorted((arrived[key] - at) * 1000 for key, at in committed.items())
         return {f"p{q}": round(waits[int(len(waits) * q / 100)], 1) for q in (50, 95, 99)} | {"events": len(waits)}
 
-    def _paced(self, connection: psycopg.Connection[Any], rate: int) -> dict[int, float]:
+    def _paced(self, url: str, rate: int) -> dict[int, float]:
+        """Commits that wait for the disk: the log is sent on only from there. Several writers share its flushes."""
         committed: dict[int, float] = {}
-        started, key = time.monotonic(), 0
-        while time.monotonic() - started < LATENCY_S:
-            key += 1
-            pause_s = started + key / rate - time.monotonic()
-            if pause_s > 0:
-                time.sleep(pause_s)
-            connection.execute("INSERT INTO t (id, name, amount) VALUES (%s, 'latency', 1.5)", (key,))
-            committed[key] = time.monotonic()
+        started = time.monotonic()
+
+        def write(writer: int) -> None:
+            with psycopg.connect(url, autocommit=True) as connection:
+                for key in range(1 + writer, int(rate * LATENCY_S), WRITERS):
+                    time.sleep(max(0.0, started + key / rate - time.monotonic()))
+                    connection.execute("INSERT INTO t (id, name, amount) VALUES (%s, 'latency', 1.5)", (key,))
+                    committed[key] = time.monotonic()
+
+        writers = [threading.Thread(target=write, args=(writer,)) for writer in range(WRITERS)]
+        for thread in writers:
+            thread.start()
+        for thread in writers:
+            thread.join()
         return committed
 
     def _arrivals(self, topic: str, arrived: dict[int, float], ended: threading.Event) -> None:
@@ -226,7 +234,7 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of snapshots and streams; with 0 latency alone")
     args = parser.parse_args()
     if shutil.which("pg_recvlogical") is None:
         sys.exit("pg_recvlogical is not here; Debian has it in postgresql-client")
@@ -236,7 +244,7 @@ def main() -> None:
         streams: dict[int, dict[str, list[float]]] = {
             size: {"millrace": [], "debezium": [], "drain": []} for size in (1, 100)
         }
-        for number in range(args.rounds + 1):  # the first is the warm-up
+        for number in range(args.rounds + 1 if args.rounds else 0):  # the first is the warm-up
             for side in snapshots if number % 2 else reversed(snapshots):
                 snapshots[side].append(bench.snapshot(side, number))
             for size, sides in streams.items():
@@ -260,6 +268,8 @@ def report(
     contests = {"snapshot": snapshots} | {f"stream_{size}": sides for size, sides in streams.items()}
     ratios, figures = {}, {}
     for name, sides in contests.items():
+        if not sides["millrace"]:
+            continue
         medians = {side: statistics.median(rates[1:]) for side, rates in sides.items()}
         figures[name] = {side: round(rate) for side, rate in medians.items()}
         ratios[f"{name}_of_debezium"] = round(medians["millrace"] / medians["debezium"], 2)

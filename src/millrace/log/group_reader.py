@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millrace.errors import MemberReplaced, MemberSlow, MillraceError
 from millrace.log.connection import Connection
+from millrace.log.reader import arrived
 from millrace.log.record import Record, record_of
 from millrace.log.topics import Topics
 
@@ -122,7 +123,7 @@ class GroupReader:
 
     def _consume(self, most: int) -> list[Any]:
         try:
-            found = self._consumer.consume(most, _BATCH_S)
+            found = arrived(self._consumer, most, _BATCH_S)
         except KafkaException as error:
             raise self._trouble(error.args[0]) from None
         for message in found:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import closing
 from datetime import datetime
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millrace.errors import KafkaUnreachable, PartitionUnknown, RecordsExpired
 from millrace.log.connection import ANSWER_S, Connection
@@ -31,6 +31,12 @@ _SPEED = {
     "queued.max.messages.kbytes": 64 * 1024,
     "fetch.queue.backoff.ms": 5,  # the default of 1 s is a pause each time the queue was full
 }
+
+
+def arrived(consumer: Consumer, most: int, limit_s: float) -> list[Message]:
+    """What is there, or else the next record as soon as it comes: asked for many, the client waits for all of them."""
+    found: list[Message] = consumer.consume(most, 0) or consumer.consume(1, limit_s)
+    return found
 
 
 class Reader:
@@ -152,6 +158,8 @@ class Reader:
 
     def _consume(self) -> list[Message]:
         try:
+            if self._follow:
+                return arrived(self._consumer, BATCH_RECORDS, _BATCH_S)
             found: list[Message] = self._consumer.consume(BATCH_RECORDS, _BATCH_S)
             return found
         except KafkaException as error:
