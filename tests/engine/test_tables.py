@@ -9,8 +9,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace import local
 from millrace.capture import capture
 from millrace.engine import Run, now
 from millrace.engine.plan import flows_of
@@ -84,6 +86,32 @@ def captured(shop: Shop, keys: set[int]) -> None:
     until(there, "the capture")
 
 
+def compact(shop: Shop) -> None:
+    """Makes Kafka compact the topic now: all but its last segment, which never is, and so needs something more."""
+    topic, log = f"{shop.name}.public.items", shop.captures.log
+    written = len(list(log.read(topic)))
+    log.topics.alter(
+        topic, config={"min.compaction.lag.ms": "0", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    )
+
+    def compacted() -> bool:
+        shop.run("UPDATE items SET name = 'beat ' || clock_timestamp() WHERE id = 102")
+        return len(list(log.read(topic))) < written - 10
+
+    cleaner_pause_ms(shop, 100)
+    until(compacted, "the compaction")
+    cleaner_pause_ms(shop, 15_000)
+    shop.run("INSERT INTO items VALUES (103, 'end', 3)")
+    captured(shop, {103})
+
+
+def cleaner_pause_ms(shop: Shop, pause_ms: int) -> None:
+    admin = AdminClient({"bootstrap.servers": local.address(shop.settings, "kafka")})
+    entry = ConfigEntry("log.cleaner.backoff.ms", str(pause_ms), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
 def test_readers_share_one_state_and_a_late_one_misses_nothing(shop: Shop, spark: SparkSession) -> None:
     shop.run(ITEMS, "INSERT INTO items SELECT n, 'n' || n, n * 1.5 FROM generate_series(1, 50) n")
     app = app_of(shop, "a", "b")
@@ -104,9 +132,11 @@ def test_readers_share_one_state_and_a_late_one_misses_nothing(shop: Shop, spark
         key: [(r["id"], r["name"], f"{r['price']:.2f}") for r in rows] for key, rows in summed(shop, "a").items()
     } == source(shop)
 
-    # A reader that joins later is given the table where the others stand, then goes on with them.
+    # A reader that joins later is given the table where the others stand, then goes on with them; what they read has
+    # been compacted away meanwhile.
     shop.run("DELETE FROM items WHERE id = 1", "INSERT INTO items VALUES (102, 'tail', 2)")
     captured(shop, {102})
+    compact(shop)
     once(spark, shop, app_of(shop, "a", "b", "c"))
     assert summed(shop, "c") == summed(shop, "a")
     assert len(summed(shop, "c")) == len(source(shop))

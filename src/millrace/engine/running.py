@@ -196,15 +196,15 @@ def _called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> 
 def _catch_up(
     spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], folder: Path, joining: set[str], log: Log
 ) -> None:
-    """A reader that joins a table's flow is given the table as it was where the flow stands; then it goes on with the
-    others, without a gap and without a repeat."""
-    spans = committed(folder / definition.CHECKPOINT)
-    if not joining or not spans:
+    """A reader that joins a table's flow is given the table as that holds it; then it goes on with the others, without
+    a gap and without a repeat."""
+    checkpoint = folder / definition.CHECKPOINT
+    if not joining or not committed(checkpoint):
         return
     (source,) = sources
     assert isinstance(source, TableSource)
     try:
-        Fanout(flow, log.settings).write(source.rows_at(spark, spans[0].end), joining)
+        Fanout(flow, log.settings).write(source.rows_held(spark, checkpoint), joining)
     except (PySparkException, Py4JError) as error:
         raise failures.run_failed(flow, error, log_file(log.settings)) from error
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -68,17 +68,20 @@ class TableSource:
             return changes(raw, self.captured)
         return self._signed(kernel.latest_by_key(raw))
 
-    def rows_at(self, spark: SparkSession, end: Mapping[str, int] | None = None) -> DataFrame:
-        """The table as a batch: as it was at these offsets (per partition), or as it is now. Signed, all +1."""
-        ending = "latest" if end is None else json.dumps({self.outside: dict(end)})
+    def rows_now(self, spark: SparkSession) -> DataFrame:
+        """The table as a batch, as its topic has it now. Signed, all +1."""
         raw = (
             spark.read.format("kafka")
             .options(**self.options)
             .option("startingOffsets", "earliest")
-            .option("endingOffsets", ending)
+            .option("endingOffsets", "latest")
             .load()
         )
         return self._signed(kernel.latest_rows(raw))
+
+    def rows_held(self, spark: SparkSession, checkpoint: Path) -> DataFrame:
+        """The table as a batch, as the flow with this checkpoint left it. Signed, all +1."""
+        return self._signed(kernel.latest_held(spark, str(checkpoint)))
 
     def _signed(self, rows: DataFrame) -> DataFrame:
         """Columns of the table and `__diff`. A record that cannot be understood stops the flow: a table without it
@@ -170,7 +173,7 @@ def now(table: Table, spark: SparkSession | None = None, settings: Settings | No
     """The rows of a table as they are now, as a batch: from its topic, without touching the database."""
     settings = settings or config.load()
     source = TableSource.of(table, Log(settings), "now")
-    return source.rows_at(spark or session(settings)).drop(DIFF)
+    return source.rows_now(spark or session(settings)).drop(DIFF)
 
 
 def _options(settings: Settings, outside: str, group: str) -> dict[str, str]:

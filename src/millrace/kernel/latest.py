@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.kernel.calling import operator
@@ -40,6 +40,20 @@ def latest_rows(records: DataFrame, *, placeholder: str = UNAVAILABLE) -> DataFr
     """The tables as these records leave them (a batch): each row that is there, with __diff +1, and the errors."""
     assert not records.isStreaming, "a stream has no last record"
     return latest_by_key(records, net=True, placeholder=placeholder)
+
+
+def latest_held(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """The rows that a stream of `latest_by_key` holds as of its last epoch, from its state: row, __diff (+1), partition,
+    offset, error (none). The topic up to that place is not the same: compacted, it no longer has a row whose next
+    change is already written."""
+    held = spark.read.format("statestore").option("path", checkpoint).option("stateVarName", "row").load()
+    return held.select(
+        F.col("value.row").cast("string").alias("row"),
+        F.lit(1).alias("__diff"),
+        "value.partition",
+        "value.offset",
+        F.lit(None).cast("string").alias("error"),
+    )
 
 
 def _prepared(records: DataFrame) -> DataFrame:
