@@ -43,7 +43,7 @@ def latest_rows(records: DataFrame, *, placeholder: str = UNAVAILABLE) -> DataFr
 
 
 def latest_held(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """The rows that a stream of `latest_by_key` holds as of its last epoch, from its state: row, __diff (+1), partition,
+    """The rows that a stream of `latest_by_key` holds as of its last epoch, from its state: row, __diff (1), partition,
     offset, error (none). The topic up to that place is not the same: compacted, it no longer has a row whose next
     change is already written."""
     held = spark.read.format("statestore").option("path", checkpoint).option("stateVarName", "row").load()
