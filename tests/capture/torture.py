@@ -26,7 +26,7 @@ from millrace import config, local
 from millrace.capture import Captures, capture
 from millrace.capture.reading import decoded
 from millrace.config import Settings
-from millrace.errors import MillraceError
+from millrace.errors import CaptureFailed, MillraceError, SlotLost
 from millrace.local.declare import Memory
 from millrace.log import Record
 from tests.capture import history
@@ -61,7 +61,7 @@ def torture(
     name = f"t{seed}_{os.getpid()}"
     captures = Captures(settings)
     definition = capture(name, TABLES)
-    captures.source(definition)  # makes the database
+    captures.make_database(definition)
     url = local.address(settings, "postgres").rpartition("/")[0] + f"/{name}"
     with psycopg.connect(url, autocommit=True) as connection:
         fill(connection, rows)
@@ -108,8 +108,12 @@ def _kill(settings: Settings, server: str) -> None:
 
 def _tend(captures: Captures, name: str) -> None:
     """What `millrace run` does for the captures of its app: a task that failed is started again."""
-    with contextlib.suppress(MillraceError):
+    try:
         captures.tend(name)
+    except (SlotLost, CaptureFailed):
+        raise
+    except MillraceError:  # something is away, and comes back
+        pass
 
 
 def _catch_up(captures: Captures, name: str, url: str) -> None:

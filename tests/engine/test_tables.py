@@ -16,7 +16,7 @@ from millrace import local
 from millrace.capture import capture
 from millrace.engine import Run, now
 from millrace.engine.plan import flows_of
-from millrace.errors import TableReaderKeepsState, TableStale
+from millrace.errors import RowUnreadable, TableReaderKeepsState, TableStale
 from millrace.flow import App
 from tests.command import until
 from tests.shop import Shop
@@ -141,13 +141,48 @@ def test_readers_share_one_state_and_a_late_one_misses_nothing(shop: Shop, spark
     assert summed(shop, "c") == summed(shop, "a")
     assert len(summed(shop, "c")) == len(source(shop))
 
-    # The same table as a batch of now, and as its raw changes.
+    # The same table as a batch of now.
     db = app_of(shop, "a")
     table = db.graph().streams[0].reads[0]
     rows = {
         row["id"]: (row["id"], row["name"], str(row["price"])) for row in now(table, spark, shop.settings).collect()
     }
     assert {key: [row] for key, row in rows.items()} == source(shop)
+
+
+def test_every_change_of_a_table(shop: Shop, spark: SparkSession) -> None:
+    shop.run(ITEMS, "ALTER TABLE items REPLICA IDENTITY FULL", "INSERT INTO items VALUES (1, 'one', 1), (2, 'two', 2)")
+    app = App(f"app-{shop.name}")
+    db = app.capture(shop.name, ["items"])
+
+    @app.stream(db.items.changes, key="key", name=f"{shop.name}-moves")
+    def moves(changes: DataFrame) -> DataFrame:
+        names = changes.selectExpr("key", "op", "before.name as was", "after.name as name", "after.price as price")
+        return names.where("op <> 'u' or was <> name")
+
+    shop.captures.add(capture(shop.name, ["items"]))
+    captured(shop, {1, 2})
+    shop.run(
+        "UPDATE items SET name = 'uno' WHERE id = 1", "UPDATE items SET price = 3 WHERE id = 2",
+        "DELETE FROM items WHERE id = 2", "INSERT INTO items VALUES (3, 'three', 3)",
+    )  # fmt: skip
+    captured(shop, {3})
+    once(spark, shop, app)
+    told = [record.json() for record in shop.captures.log.read(f"{shop.name}-moves")]
+    by_key = {
+        key: [(t["op"], t.get("was"), t.get("name")) for t in told if t["key"] == f'{{"id":{key}}}']
+        for key in (1, 2, 3)
+    }
+    assert by_key == {
+        1: [("r", None, "one"), ("u", "one", "uno")],
+        2: [("r", None, "two"), ("d", "two", None)],
+        3: [("c", None, "three")],
+    }
+
+    # What is no change of a row stops the flow: it would be rows of nulls.
+    shop.captures.log.write(f"{shop.name}.public.items", {"no": "envelope"}, key='{"id":9}')
+    with pytest.raises(RowUnreadable, match="it is no change of a row"):
+        once(spark, shop, app)
 
 
 def test_what_a_reader_of_a_table_may_not_do(shop: Shop, spark: SparkSession) -> None:

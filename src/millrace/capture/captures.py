@@ -23,6 +23,7 @@ from millrace.log import Log
 
 START_S = 120.0
 _LOOK_S = 0.2
+_START_OVER = "its topic cannot go on with that: `millrace capture remove --topics`, then add it again"
 
 
 class Captures:
@@ -42,10 +43,12 @@ class Captures:
             from millrace.capture.mysql_source import MysqlSource
 
             return MysqlSource(self.settings, capture.database, where)
-        found = PostgresSource(self.settings, capture.database, where)
+        return PostgresSource(self.settings, capture.database, where)
+
+    def make_database(self, capture: Capture) -> None:
+        """In the project's own PostgreSQL, if it is not there; nothing where the settings name databases."""
         if not self.settings.databases:
-            found.make_database()
-        return found
+            PostgresSource(self.settings, capture.database, address(self.settings, capture.database)).make_database()
 
     def all(self) -> dict[str, Remembered]:
         return memory.read(self.log)
@@ -54,12 +57,13 @@ class Captures:
         return memory.one(self.log, name)
 
     def check(self, capture: Capture) -> tuple[Finding, ...]:
-        return self.source(capture).check(capture)
+        return self.source(capture).check(self._staged(capture))
 
     def add(self, capture: Capture, *, wait: bool = True) -> Remembered:
         """Makes the capture, or changes it to this definition; tables that are new to it are snapshotted while the
         others go on."""
-        source = self.source(capture)
+        self.make_database(capture)
+        capture, source = self._staged(capture), self.source(capture)
         old = memory.read(self.log).get(capture.name)
         if old is not None:
             _refuse_change(old.capture, capture)
@@ -67,7 +71,10 @@ class Captures:
             if finding.level == "error":
                 told = f"{finding.subject}: {finding.what}"
                 raise CaptureRefused(name=capture.name, what=told, why=finding.why)
-        tables = _known(source.describe(capture), old)
+        tables, changes = _evolved(source.describe(capture), old)
+        for name, change in changes.items():
+            if change.breaks:
+                raise CaptureRefused(name=capture.name, what=f"table {name}: {change.breaks}", why=_START_OVER)
         source.prepare(capture)
         self._make_topics(capture, tables)
         done = old.truncates_done if old else 0
@@ -84,12 +91,15 @@ class Captures:
             self.connect.resume(outside)
         if wait or old is not None:
             self.wait(capture)
-        if old is not None and (fresh := [name for name in new.tables if name not in old.tables]):
-            source.snapshot(capture, fresh, {})
+        if old is not None:
+            again = [name for name, change in changes.items() if change.resnapshot]
+            if fresh := [*(name for name in new.tables if name not in old.tables), *again]:
+                source.snapshot(capture, fresh, {})
         return new
 
     def ensure(self, capture: Capture) -> Remembered:
         """The capture as defined, made or changed only if it is not so already; what `run` does at its start."""
+        capture = self._staged(capture)
         old = memory.read(self.log).get(capture.name)
         if old is not None and old.capture == capture and self.connect.config(self.outside(capture)) is not None:
             return old
@@ -108,8 +118,7 @@ class Captures:
             if state == "FAILED":
                 raise self.failure(capture, trace)
             if time.monotonic() > deadline:
-                reason = f"its connector is {state.lower()} for {START_S:.0f} s"
-                raise CaptureFailed(name=capture.name, reason=reason, remedy="see the log of Kafka Connect")
+                raise _stuck(capture.name, state)
             time.sleep(_LOOK_S)
 
     def failure(self, capture: Capture, trace: str) -> CaptureFailed | SlotLost:
@@ -136,13 +145,14 @@ class Captures:
         self.wait(found)
 
     def tend(self, name: str) -> None:
-        """Starts a failed connector again: a broker or a database that was away is back. Not past a gap, and a failure
-        that waiting does not mend is raised."""
+        """Starts a failed connector again: a broker or a database that was away is back. Not past a gap: `SlotLost` and
+        `CaptureFailed` tell of what waiting does not mend. Whatever else is raised may pass."""
         found = self.get(name).capture
         outside = self.outside(found)
         state, trace = self.connect.state(outside)
         if state == "ABSENT":
-            self.resume(name)
+            self.refuse_gap(found)
+            self._configure(found, self.source(found))
         elif state == "FAILED":
             if failures.slot_lost(trace) or not failures.passing(trace):
                 raise self.failure(found, trace)
@@ -191,7 +201,7 @@ class Captures:
             self.connect.stop(outside)
             self._until(outside, lambda state: state == "STOPPED")
             self.connect.forget_offsets(outside)
-        source.clean(replace(found, publication=found.publication_name))
+        source.clean(found, begins_anew=True)
         source.prepare(found)
         self._configure(found, source)
         self.connect.resume(outside)
@@ -211,8 +221,7 @@ class Captures:
         for topic in connector.own_topics(found.capture):
             if self.log.topics.exists(topic):
                 self.log.topics.delete(topic)
-        captured = [*(table.topic for table in found.tables.values()), connector.message_topic(found.capture)]
-        for topic in captured if topics else ():
+        for topic in [table.topic for table in found.tables.values()] if topics else ():
             if self.log.topics.exists(topic):
                 self.log.topics.delete(topic)
         return done
@@ -237,25 +246,42 @@ class Captures:
         for table in tables:
             if not self.log.topics.ensure(table.topic, partitions=capture.partitions, config=kept):
                 self.log.topics.alter(table.topic, config=kept)
-        passing = {"cleanup.policy": "delete", "retention.ms": str(capture.history_ms)}
+        expiring = {"cleanup.policy": "delete", "retention.ms": str(capture.history_ms)}
         for topic in connector.own_topics(capture):
-            self.log.topics.ensure(topic, partitions=1, config=passing)
+            self.log.topics.ensure(topic, partitions=1, config=expiring)
 
     def _until(self, outside: str, fits: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + START_S
-        while not fits(self.connect.state(outside)[0]) and time.monotonic() < deadline:
+        while not fits(state := self.connect.state(outside)[0]):
+            if time.monotonic() > deadline:
+                raise _stuck(outside, state)
             time.sleep(_LOOK_S)
+
+    def _staged(self, capture: Capture) -> Capture:
+        return replace(capture, prefix=self.settings.prefix)
+
+
+def _stuck(name: str, state: str) -> CaptureFailed:
+    reason = f"its connector is {state.lower()} for {START_S:.0f} s"
+    return CaptureFailed(
+        name=name, reason=reason, remedy="`millrace logs connect` says why; then run the same command again"
+    )
 
 
 def _refuse_change(old: Capture, new: Capture) -> None:
-    remedy = f"`millrace capture remove {new.name} --topics` first: its topics would no longer fit"
+    remedy = f"leave it as it was, or `millrace capture remove {new.name} --topics` first: its topics would not fit"
     for option in ("database", "partitions", "slot"):
         before, after = getattr(old, option), getattr(new, option)
         if before != after:
             raise CaptureChanged(name=new.name, option=option, old=before, new=after, remedy=remedy)
 
 
-def _known(tables: Sequence[CapturedTable], old: Remembered | None) -> tuple[CapturedTable, ...]:
-    """What is remembered of a table's past (shapes, renamed columns) goes on; the rest is as the database says."""
+def _evolved(
+    tables: Sequence[CapturedTable], old: Remembered | None
+) -> tuple[tuple[CapturedTable, ...], dict[str, Change]]:
+    """The tables, and what changed, by table. What is remembered of a table's past (shapes, renamed columns) goes on;
+    the rest is as the database says."""
     before = old.tables if old else {}
-    return tuple(evolved(before[table.name], table)[0] if table.name in before else table for table in tables)
+    pairs = {table.name: evolved(before[table.name], table) for table in tables if table.name in before}
+    found = tuple(pairs[table.name][0] if table.name in pairs else table for table in tables)
+    return found, {name: change for name, (_, change) in pairs.items()}

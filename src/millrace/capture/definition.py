@@ -30,7 +30,8 @@ _COLUMN = re.compile(r"[^.\s][^.]*(\.[^.\s][^.]*){1,2}")
 @dataclass(frozen=True)
 class Capture:
     """`tables` are `schema.table` or, in the database's default schema, `table`; `exclude` and `mask` name columns
-    (`table.column`). A `publication` or `slot` that is named was made by somebody else, and is used as it is."""
+    (`table.column`). A `publication` or `slot` that is named was made by somebody else, and is used as it is. The
+    `prefix` is that of the settings; `Captures` puts it in."""
 
     name: str
     tables: tuple[str, ...]
@@ -43,14 +44,21 @@ class Capture:
     slot: str | None = None
     failover: bool = False
     own_schema: str = OWN_SCHEMA
+    prefix: str = ""
 
     @property
     def publication_name(self) -> str:
-        return self.publication or f"millrace_{self.name}"
+        return self.publication or self._own_name
 
     @property
     def slot_name(self) -> str:
-        return self.slot or f"millrace_{self.name}"
+        return self.slot or self._own_name
+
+    @property
+    def _own_name(self) -> str:
+        """Of one stage alone, in what PostgreSQL takes for a slot: stages may share a database."""
+        stage = re.sub(r"[^a-z0-9_]", "_", self.prefix.lower())
+        return f"millrace_{stage}_{self.name}" if stage else f"millrace_{self.name}"
 
     @property
     def tombstones_stay_ms(self) -> int:

@@ -249,10 +249,16 @@ def _columns(look: Look, table: str, columns: list[dict[str, Any]], key: tuple[s
             elif name in key:
                 why = f"the topic is keyed by ({', '.join(key)}): take it out of {option}"
                 yield error(subject, f"{option} names it, and it is part of the key", why)
+            elif option == "mask" and not any(c["name"] == name and _is_text(c["base"]) for c in columns):
+                yield error(subject, "mask names it, and it is no text", "only texts can be masked: exclude it instead")
     for column in columns:
         if column["base"].lower() in UNKNOWN:
-            why = "the connector does not understand that type, and so no row of the table"
+            why = "the connector does not understand that type, and so no row of the table: leave the table out"
             yield error(f"column {table}.{column['name']}", f"it is {column['type']}", why)
+
+
+def _is_text(base: str) -> bool:
+    return base.lower().endswith(("char", "text"))
 
 
 def _unknown(name: str, found: Mapping[str, Table]) -> Finding:

@@ -14,7 +14,7 @@ from millrace.capture.database import Address, CapturedTable
 from millrace.capture.definition import Capture
 from millrace.capture.source import Health
 from millrace.config import Settings
-from millrace.errors import DatabaseRefused, DatabaseUnreachable, PluginMissing
+from millrace.errors import PluginMissing
 from millrace.log import Log
 
 
@@ -80,26 +80,22 @@ class MysqlSource:
         return number
 
     def health(self, capture: Capture, offsets: Mapping[str, Any] | None) -> Health:  # noqa: ARG002 - of the protocol
-        try:
-            with mysql.connect(self.name, self.address) as database:
-                binlog = mysql_position.read(database)
-                reads = database.row("SELECT 1 FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'")
-                begun = offsets is not None and "file" in offsets and not offsets.get("snapshot")
-                lost = mysql_position.lost(database, binlog, offsets) if begun and offsets else None
-        except (DatabaseUnreachable, DatabaseRefused) as error:
-            return Health("", None, None, False, f"the database does not answer ({error.what})")
+        with mysql.connect(self.name, self.address) as database:
+            binlog = mysql_position.read(database)
+            begun = offsets is not None and "file" in offsets and not offsets.get("snapshot")
+            lost = mysql_position.lost(database, binlog, offsets) if begun and offsets else None
         if binlog is None:
-            return Health("", None, None, False, lost)
+            return Health(None, None, lost)
         behind = None
         if offsets is not None and "file" in offsets:
             behind = binlog.behind_bytes(offsets["file"], int(offsets.get("pos") or 0))
         # The server keeps its binlog for a time, not for its readers: nothing is held back.
-        return Health(f"{binlog.file}:{binlog.position}", None, behind, reads is not None, lost)
+        return Health(None, behind, lost)
 
-    def clean(self, capture: Capture) -> list[str]:
-        """Nothing was made in the server for this capture alone. A capture that begins anew (`start_over` says so by a
-        publication) goes on with its history of tables."""
+    def clean(self, capture: Capture, *, begins_anew: bool = False) -> list[str]:
+        """Nothing was made in the server for this capture alone. One that begins anew goes on with its history of
+        tables."""
         log = Log(self.settings)
-        if capture.publication is None and log.topics.exists(mysql_history.topic(capture)):
+        if not begins_anew and log.topics.exists(mysql_history.topic(capture)):
             log.topics.delete(mysql_history.topic(capture))
         return []

@@ -16,7 +16,7 @@ from millrace.capture.database import Address, CapturedTable
 from millrace.capture.definition import Capture
 from millrace.capture.source import Health
 from millrace.config import Settings
-from millrace.errors import DatabaseRefused, DatabaseUnreachable, PluginMissing
+from millrace.errors import DatabaseRefused, PluginMissing
 
 
 class PostgresSource:
@@ -99,15 +99,12 @@ class PostgresSource:
         return number
 
     def health(self, capture: Capture, offsets: Mapping[str, Any] | None) -> Health:
-        try:
-            with postgres.connect(self.name, self.address) as connection:
-                found = postgres.slot(connection, capture.slot_name)
-        except DatabaseUnreachable as error:
-            return Health("", None, None, False, f"the database does not answer ({error.what})")
+        with postgres.connect(self.name, self.address) as connection:
+            found = postgres.slot(connection, capture.slot_name)
         if found is None:
             # Before the snapshot there is no slot yet; afterwards a missing one means missing changes.
             lost = None if offsets is None else f"replication slot {capture.slot_name!r} is gone"
-            return Health("", None, None, False, lost)
+            return Health(None, None, lost)
         lost = None
         if found.wal_status == "lost" or found.invalidation_reason:
             why = found.invalidation_reason or "its WAL is gone"
@@ -122,15 +119,15 @@ class PostgresSource:
                 f"replication slot {capture.slot_name!r} begins at {found.confirmed_flush_lsn}, after the last change "
                 "that was captured: it was made anew, or moved"
             )
-        return Health(found.current_lsn, found.kept_bytes, found.behind_bytes, found.active, lost)
+        return Health(found.kept_bytes, found.behind_bytes, lost)
 
-    def clean(self, capture: Capture) -> list[str]:
+    def clean(self, capture: Capture, *, begins_anew: bool = False) -> list[str]:
         with postgres.connect(self.name, self.address) as connection:
             done = []
             if capture.slot is None and postgres.slot(connection, capture.slot_name) is not None:
                 done += postgres.drop_slot(connection, self.name, capture.slot_name)
             drop = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(capture.publication_name))
-            if capture.publication is None:
+            if capture.publication is None and not begins_anew:
                 try:
                     done += _run(connection, self.name, [drop])
                 except DatabaseRefused as error:  # a DBA made it for us

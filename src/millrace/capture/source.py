@@ -16,10 +16,8 @@ class Health:
     """How the database sees the capture. `kept_bytes`: log that the database keeps for it and may not delete;
     `behind_bytes`: log that the capture has not confirmed yet; `lost`: why it cannot go on, otherwise None."""
 
-    position: str
     kept_bytes: int | None
     behind_bytes: int | None
-    active: bool
     lost: str | None
 
 
@@ -47,7 +45,9 @@ class Source(Protocol):
     def snapshot(self, capture: Capture, tables: Sequence[str], conditions: Mapping[str, str]) -> str:
         """Asks the running connector to read tables again (where a condition holds); gives the signal's id."""
 
-    def health(self, capture: Capture, offsets: Mapping[str, Any] | None) -> Health: ...
+    def health(self, capture: Capture, offsets: Mapping[str, Any] | None) -> Health:
+        """Raises when the database does not answer, which says nothing about the capture."""
 
-    def clean(self, capture: Capture) -> list[str]:
-        """Removes what `prepare` and the connector made; gives what was run. The connector is gone already."""
+    def clean(self, capture: Capture, *, begins_anew: bool = False) -> list[str]:
+        """Removes what `prepare` and the connector made, or only what a new beginning has to be rid of; gives what was
+        run. The connector does not run."""

@@ -13,6 +13,8 @@ from millrace.capture import connector, failures, truncates
 from millrace.capture.captures import Captures
 from millrace.capture.database import CapturedTable
 from millrace.capture.memory import Remembered
+from millrace.capture.source import Health
+from millrace.errors import DatabaseRefused, DatabaseUnreachable, ServerDown
 from millrace.log import Log, Record
 
 # Over how long the rate is measured.
@@ -52,12 +54,19 @@ class CaptureStatus:
 def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> CaptureStatus:
     found = captures.get(name)
     capture, outside = found.capture, captures.outside(found.capture)
-    source = captures.source(capture)
     offsets = captures.connect.offsets(outside)
     state, trace = captures.connect.state(outside)
-    health = source.health(capture, offsets)
     error = fix = None
-    if health.lost:
+    health, estimates = Health(None, None, None), dict[str, int]()
+    try:
+        source = captures.source(capture)
+        health = source.health(capture, offsets)
+        estimates = dict(source.estimates(capture))
+    except (DatabaseUnreachable, DatabaseRefused, ServerDown) as away:
+        error, fix = away.what, away.remedy
+    if error is not None:
+        pass  # whatever else is wrong may be for that
+    elif health.lost:
         state, error = "LOST", health.lost
         fix = f"`millrace capture snapshot {name} --repair` reads the tables again and removes rows deleted meanwhile"
     elif state == "FAILED":
@@ -67,6 +76,8 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
     elif truncated := truncates.waiting(captures, name):
         error = f"{', '.join(truncated)} was truncated, and its rows are still in the topic"
         fix = f"`millrace capture resume {name}` removes them (a running app does it by itself)"
+        if found.kind == "mysql":
+            fix = f"`millrace capture remove {name} --topics`, then `millrace capture add` reads it anew"
     return CaptureStatus(
         capture=name,
         state=state.lower(),
@@ -75,7 +86,7 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
         kept_bytes=health.kept_bytes,
         error=error,
         fix=fix,
-        tables=_tables(captures.log, found, source.estimates(capture) if not health.lost else {}, offsets, sample_s),
+        tables=_tables(captures.log, found, estimates, offsets, sample_s),
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from millrace.cli.output import Commands, command, json_option, listing, noun, say
 from millrace.config import Settings
+from millrace.errors import UsageInvalid
 
 if TYPE_CHECKING:
     from millrace.capture import Capture, Captures
@@ -56,16 +57,16 @@ def _definition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the database's name in millrace.toml, and the capture's")
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE_HELP)
     parser.add_argument("--database", help="the database's name where it differs from the capture's")
-    parser.add_argument("--history", default="7 days", help='how long every change is kept; default "7 days"')
-    parser.add_argument("--partitions", type=int, default=2, metavar="N", help="of each topic; cannot grow later")
-    parser.add_argument("--exclude", action="append", default=[], metavar="TABLE.COLUMN", help="leave a column out")
-    parser.add_argument("--mask", action="append", default=[], metavar="TABLE.COLUMN", help="show a column as ********")
+    parser.add_argument("--history", help='how long every change is kept; default "7 days"')
+    parser.add_argument("--partitions", type=int, metavar="N", help="of each topic, default 2; cannot grow later")
+    parser.add_argument("--exclude", action="append", metavar="TABLE.COLUMN", help="leave a column out")
+    parser.add_argument("--mask", action="append", metavar="TABLE.COLUMN", help="show a text as ********")
     parser.add_argument("--publication", help="one that somebody made already")
     parser.add_argument("--slot", help="one that somebody made already")
-    parser.add_argument("--failover", action="store_true", help="a slot that standbys keep too (PostgreSQL 17 on)")
     parser.add_argument(
-        "--schema", default="millrace_capture", help="of the signal and heartbeat tables; default millrace_capture"
+        "--failover", action="store_true", default=None, help="a slot that standbys keep too (PostgreSQL 17 on)"
     )
+    parser.add_argument("--schema", help="of the signal and heartbeat tables; default millrace_capture")
 
 
 def check(args: argparse.Namespace, settings: Settings) -> int:
@@ -142,14 +143,17 @@ def resume(args: argparse.Namespace, settings: Settings) -> None:
 
     captures = _captures(settings)
     captures.resume(args.name)
+    print(f"capture {args.name} goes on")
     for line in truncates.mend(captures, args.name):
         print(line)
-    print(f"capture {args.name} goes on")
 
 
 def snapshot(args: argparse.Namespace, settings: Settings) -> None:
     captures = _captures(settings)
     if args.repair:
+        if args.tables:
+            reason = "--repair reads all tables again: leave out the tables"
+            raise UsageInvalid(reason=reason, command="millrace capture snapshot")
         from millrace.capture.repair import repair_gap
 
         for line in repair_gap(captures, args.name):
@@ -172,20 +176,30 @@ def _captures(settings: Settings) -> Captures:
 
 
 def _defined(args: argparse.Namespace, captures: Captures) -> Capture:
-    """The definition on the command line, or the remembered one if no tables are given."""
+    """The definition on the command line. What it leaves out is as it was, where the capture is there already."""
     from millrace.capture import capture
 
-    if not args.tables:
-        return captures.get(args.name).capture
-    options: dict[str, object] = {name: getattr(args, name) for name in ("database", "publication", "slot")}
-    lists: dict[str, Sequence[str]] = {"exclude": args.exclude, "mask": args.mask}
-    return capture(
-        args.name,
-        args.tables,
-        history=args.history,
-        partitions=args.partitions,
-        failover=args.failover,
-        own_schema=args.schema,
-        **options,  # type: ignore[arg-type]
-        **lists,  # type: ignore[arg-type]
-    )
+    old = _remembered(args.name, captures)
+    given = {
+        **{name: getattr(args, name) for name in ("database", "history", "partitions", "exclude", "mask")},
+        **{name: getattr(args, name) for name in ("publication", "slot", "failover")},
+        "own_schema": args.schema,
+    }
+    said = {name: value for name, value in given.items() if value is not None}
+    if old is None:
+        return capture(args.name, args.tables, **said)
+    kept = old.as_json()
+    base = {name: kept[name] for name in given if name in kept}
+    base["history"] = timedelta(milliseconds=old.history_ms)
+    return capture(args.name, args.tables or old.tables, **{**base, **said})
+
+
+def _remembered(name: str, captures: Captures) -> Capture | None:
+    """None as well where Kafka does not run yet: a database can be checked before."""
+    from millrace.errors import KafkaUnreachable, ServerDown
+
+    try:
+        found = captures.all().get(name)
+    except (KafkaUnreachable, ServerDown):
+        return None
+    return found.capture if found is not None else None

@@ -5,11 +5,18 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.cli.output import Commands, command, json_option, listing, noun
 from millrace.config import Settings
+from millrace.errors import TableChanged, UsageInvalid
+
+if TYPE_CHECKING:
+    from millrace.capture import CapturedTable
+    from millrace.capture.memory import Remembered
+    from millrace.log import Log
 
 
 def add(commands: Commands) -> None:
@@ -41,11 +48,28 @@ def read(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.capture import tables
     from millrace.log import Log
 
+    if args.follow and not args.changes:
+        raise UsageInvalid(reason="--follow is for --changes: rows are as they are now", command="millrace table read")
     log = Log(settings)
-    _, table = tables.find(log, args.table)
-    found = tables.changes(log, table, follow=args.follow) if args.changes else tables.rows(log, table)
+    remembered, table = tables.find(log, args.table)
+    if args.changes:
+        found: Iterable[dict[str, Any]] = tables.changes(log, table, follow=args.follow)
+    else:
+        found = _rows(log, remembered, table)
     for row in islice(found, args.limit):
         print(json.dumps(row, default=_plain, ensure_ascii=False), flush=args.follow)
+
+
+def _rows(log: Log, remembered: Remembered, table: CapturedTable) -> list[dict[str, Any]]:
+    """The rows of now; of a table that somebody changed, after a look at the database's catalogue."""
+    from millrace.capture import Captures, tables
+
+    try:
+        return list(tables.rows(log, table))
+    except TableChanged as changed:
+        seen = [tuple(json.loads(str(changed.facts["columns"])))]
+        Captures(log.settings, log).refresh(remembered.capture.name, {table.name: seen})
+        return list(tables.rows(log, tables.find(log, table.topic)[1]))
 
 
 def _plain(value: Any) -> str:

@@ -30,7 +30,17 @@ from millrace.engine.session import close, jvm_lives, kill, log_file, session
 from millrace.engine.sources import Source
 from millrace.engine.tables import TableSource
 from millrace.engine.traffic import TrafficThread
-from millrace.errors import FlowUnknown, MillraceError, RowUnreadable, SessionGone, TableBroken, TableChanged, nearest
+from millrace.errors import (
+    CaptureFailed,
+    FlowUnknown,
+    MillraceError,
+    RowUnreadable,
+    SessionGone,
+    SlotLost,
+    TableBroken,
+    TableChanged,
+    nearest,
+)
 from millrace.flow import App, Graph
 from millrace.log import Log
 
@@ -69,6 +79,7 @@ class Run:
     _own_session: bool = field(default=False, init=False)
     _locks_seen: float = field(default=0.0, init=False)
     _tended: float = field(default=0.0, init=False)
+    _troubles: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
@@ -127,6 +138,7 @@ class Run:
     def poll(self) -> list[Progress]:
         """What happened since the last time. Raises the error of a flow, or of traffic, that ended by itself."""
         heard = self._hear(self.flows.values())
+        self._adapt()
         self._raise_failure()
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             for flow in self.flows.values():
@@ -135,9 +147,7 @@ class Run:
             self._locks_seen = time.monotonic()
         if time.monotonic() - self._tended > _TEND_S:
             for database in self.graph.databases:
-                self._captures.tend(database.capture.name)
-                for line in truncates.mend(self._captures, database.capture.name):
-                    _logger.warning(line)
+                self._tend(database.capture.name)
             self._tended = time.monotonic()
         self._start_ready()
         return heard
@@ -188,14 +198,33 @@ class Run:
             with contextlib.suppress(MillraceError):  # the error at hand is the one to tell about
                 self.stop()
 
-    def _raise_failure(self) -> None:
+    def _tend(self, capture: str) -> None:
+        """A server that is away is waited for, and told of once; a gap in the changes ends the run."""
+        try:
+            self._captures.tend(capture)
+            for line in truncates.mend(self._captures, capture):
+                _logger.warning(line)
+        except (SlotLost, CaptureFailed):
+            raise
+        except MillraceError as error:
+            if str(error) not in self._troubles:
+                _logger.warning("capture %s: %s", capture, error)
+            self._troubles.add(str(error))
+        else:
+            self._troubles.clear()
+
+    def _adapt(self) -> None:
+        """Starts a flow again that met a table which somebody changed, if it can go on with it."""
         for flow in list(self.flows.values()):
             failure = flow.failure()
             if isinstance(failure, TableChanged | RowUnreadable) and self._adapted(flow, failure):
                 flow.lock.release()
                 del self.flows[flow.flow.name]
                 self._start_flow(flow.flow, fresh=())
-            elif failure is not None:
+
+    def _raise_failure(self) -> None:
+        for flow in self.flows.values():
+            if (failure := flow.failure()) is not None:
                 raise failure
         for maker in self.makers:
             if (failure := maker.failure()) is not None:

@@ -113,13 +113,22 @@ class TableSource:
 
 def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
     """Every change: op, before and after as the table's columns, when it was committed, and its place in the log."""
-    text = F.col("value").cast("string")
-    envelope = F.from_json(
-        text, "op string, before string, after string, source struct<ts_us:bigint,ts_ms:bigint,lsn:bigint,txId:bigint>"
+    fields = "op string, before string, after string, source struct<ts_us:bigint,ts_ms:bigint,lsn:bigint,txId:bigint>"
+    read = F.from_json(F.col("value").cast("string"), f"{fields}, payload struct<{fields}>")
+    parsed = raw.where("value is not null").withColumn("read", read)
+    # With schemas on, the envelope is inside.
+    envelope = F.when(F.col("read.payload").isNotNull(), F.col("read.payload")).otherwise(
+        F.struct(*(F.col(f"read.{name}").alias(name) for name in ("op", "before", "after", "source")))
     )
-    frame = raw.where("value is not null").select(
+    unreadable = F.concat(
+        F.lit(f"{UNREADABLE} {captured.name} "), "partition", F.lit(":"), "offset", F.lit(" it is no change of a row")
+    )
+    frame = parsed.select(
         F.col("key").cast("string").alias("key"),
-        envelope.alias("envelope"),
+        # Spark may look at this before it leaves out tombstones.
+        F.when(F.col("value").isNotNull() & envelope["op"].isNull(), F.raise_error(unreadable))
+        .otherwise(envelope)
+        .alias("envelope"),
         "partition",
         "offset",
         "timestamp",

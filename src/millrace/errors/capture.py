@@ -97,6 +97,12 @@ class TableUnverifiable(UserError):
     fix = "{remedy}"
 
 
+class TruncateStays(UserError):
+    code = "MR-TRUNCATE-STAYS"
+    text = "{tables} was truncated, and its old rows are still in the topic: for MariaDB and MySQL they stay there"
+    fix = "`millrace capture remove {name} --topics`, then `millrace capture add` reads it anew"
+
+
 class CaptureBehind(ServerError):
     code = "MR-CAPTURE-BEHIND"
     text = "capture {name!r} is behind its database and has not moved for {seconds} s"
@@ -106,7 +112,7 @@ class CaptureBehind(ServerError):
 class TableChanged(ServerError):
     code = "MR-TABLE-CHANGED"
     text = "table {table!r} has rows with the columns {columns}, which nobody knew of"
-    fix = "`millrace capture status` looks at the database's catalogue again; then run the same command again"
+    fix = "`millrace capture add` with the capture's name alone looks at the database's catalogue again"
 
 
 class PluginMissing(UserError):

@@ -27,7 +27,8 @@ _ANCESTORS = "SELECT relid::oid::bigint AS oid FROM pg_catalog.pg_partition_ance
 _COLUMNS = """
 SELECT a.attnum AS number, a.attname::text AS name, a.attnotnull AS not_null, a.attstorage::text AS storage,
        a.attgenerated::text AS generated, has_column_privilege(a.attrelid, a.attnum, 'SELECT') AS readable,
-       t.typcategory IN ('S', 'E') OR a.atttypid IN ('json'::regtype, 'jsonb'::regtype, 'uuid'::regtype) AS is_text
+       t.typcategory IN ('S', 'E') OR a.atttypid IN ('json'::regtype, 'jsonb'::regtype, 'uuid'::regtype) AS is_text,
+       a.atttypid IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype) AS is_maskable
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """

@@ -149,8 +149,9 @@ def _identity(look: Look, table: Relation) -> Findings:
     plain = [leaf for leaf in table.leaves if leaf["identity"] != "f" and leaf["has_toast"]]
     if large and plain and not wrong:
         full = look.script(*(_ALTER.format(leaf.identifier) + sql.SQL("REPLICA IDENTITY FULL") for leaf in plain))
-        why = "values beyond 2 kB that an update leaves alone are not in the log; Millrace fills them in from what it "
-        why += "has seen. With REPLICA IDENTITY FULL they are in the log, which grows by the old row of every change"
+        why = "values beyond 2 kB that an update leaves alone are not in the log; Millrace reads them from the table "
+        why += "instead, perhaps as they are a moment later. "
+        why += "With REPLICA IDENTITY FULL they are in the log, which grows by the old row of every change"
         yield ok(_subject(table), f"large values may stand in {listed(large)}", why, full)
 
 
@@ -164,6 +165,13 @@ def _chosen_columns(look: Look, table: Relation) -> Findings:
             elif name in table.key:
                 why = f"the topic is keyed by ({', '.join(table.key)}): take it out of {option}"
                 yield error(subject, f"{option} names it, and it is part of the key", why)
+            elif option == "mask" and not _is_maskable(table, name):
+                yield error(subject, "mask names it, and it is no text", "only texts can be masked: exclude it instead")
+
+
+def _is_maskable(table: Relation, name: str) -> bool:
+    """Debezium lets values of other types pass as they are."""
+    return any(column["name"] == name and column["is_maskable"] for column in table.columns)
 
 
 def _columns(look: Look, table: Relation) -> Findings:
