@@ -135,6 +135,50 @@ def test_a_slot_that_was_lost_is_said_loudly_and_repaired(shop: Shop) -> None:
     assert (found[(6,)]["name"], len(found)) == ("changed", 20)
 
 
+def test_what_was_interrupted_is_ended_and_what_was_not_sent_is_told(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.capture.postgres_source import PostgresSource
+    from millrace.capture.repair import repair_gap
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    shop.run(CUSTOMERS, ORDERS, "INSERT INTO customers VALUES (1, 'one')", "INSERT INTO orders VALUES (1, 1, 1)")
+    captures = shop.captures
+    captures.add(capture(shop.name, ["customers"]))
+    until(lambda: len(now(shop, "customers")) == 1, "the snapshot")
+
+    # Ended just before the connector would have been told to read the new table.
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresSource, "snapshot", die)
+        with pytest.raises(KeyboardInterrupt):
+            captures.add(capture(shop.name, ["customers", "orders"]))
+    assert "not ended" in (status(captures, shop.name, 0).error or "")
+    captures.resume(shop.name)
+    until(lambda: len(now(shop, "orders")) == 1, "the table that was added")
+    assert status(captures, shop.name, 0).error is None
+
+    # What a publication lacks is not sent, and the connector does not notice.
+    shop.run(f"ALTER PUBLICATION millrace_{shop.name} DROP TABLE customers", "DELETE FROM customers")
+    assert "lacks public.customers" in (status(captures, shop.name, 0).error or "")
+    with pytest.raises(SlotLost, match=r"lacks public\.customers"):
+        captures.resume(shop.name)
+    begun = repair_gap(captures, shop.name)
+    next(begun)  # and is ended there
+    begun.close()
+    assert "begun and not ended" in (status(captures, shop.name, 0).error or "")
+    list(repair_gap(captures, shop.name))
+    assert (now(shop, "customers"), status(captures, shop.name, 0).error) == ({}, None)
+
+    # A topic that is left holds rows that may be deleted since.
+    captures.remove(shop.name)
+    with pytest.raises(CaptureRefused, match="left of an earlier one"):
+        captures.add(capture(shop.name, ["orders"]))
+    for table in ("customers", "orders"):
+        captures.log.topics.delete(f"{shop.name}.public.{table}")
+
+
 def test_an_idle_table_does_not_hold_back_the_databases_log(shop: Shop) -> None:
     shop.run(CUSTOMERS, "CREATE TABLE busy (n int, text text)")
     captures = shop.captures

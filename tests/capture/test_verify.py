@@ -15,7 +15,8 @@ import pytest
 
 from millrace.capture import capture
 from millrace.capture.repair import overtaken, repair, repair_gap
-from millrace.capture.verify import Comparison, Difference, Verified, find
+from millrace.capture.tables import find
+from millrace.capture.verify import Comparison, Difference, Verified
 from millrace.capture.verify.canonical import form_of
 from millrace.capture.verify.database import layout_of
 from millrace.capture.verify.moment import Moment
@@ -56,7 +57,7 @@ def compared(shop: Shop, table: str) -> Verified:
 
 def comparison(shop: Shop, table: str) -> Comparison:
     captures = shop.captures
-    return Comparison(captures, *find(captures, f"{shop.name}.{table}"))
+    return Comparison(captures, *find(captures.log, f"{shop.name}.{table}"))
 
 
 def told(verified: Verified) -> dict[tuple[str, ...], tuple[str, tuple[str, ...]]]:
@@ -206,7 +207,7 @@ def test_a_row_that_is_inserted_again_survives_the_tombstone(shop: Shop) -> None
     ghost = {"id": 9_100, "name": "ghost", "amount": "1.00", "at": "2024-01-01T00:00:00.000000Z", "secret": "x"}
     log.write(topic, envelope(ghost), key='{"id":9100}')
     captures = shop.captures
-    racing = Racing(captures, *find(captures, f"{shop.name}.orders"))
+    racing = Racing(captures, *find(captures.log, f"{shop.name}.orders"))
     racing.url, racing.insert = shop.url, "INSERT INTO orders VALUES (9100, 'again', 2, now(), 's')"
     lines: list[str] = []
     mended = repair(racing, racing.run(), lines.append)
@@ -313,8 +314,8 @@ def test_every_type_is_told_right_from_wrong(shop: Shop) -> None:
 def test_what_cannot_be_compared_is_said(shop: Shop) -> None:
     captures = shop.captures
     with pytest.raises(TableUnknown, match="did you mean 'orders'"):
-        find(captures, "order")
-    found, table = find(captures, f"{shop.name}.orders")
+        find(captures.log, "order")
+    found, table = find(captures.log, f"{shop.name}.orders")
     with pytest.raises(TableUnverifiable, match="no key"):
         layout_of(shop.name, captures.source(found.capture).address, found.capture, replace(table, key=()))
     with pytest.raises(TableUnverifiable, match="PostgreSQL"):

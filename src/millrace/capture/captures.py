@@ -14,11 +14,18 @@ from millrace.capture.database import CapturedTable, address
 from millrace.capture.definition import Capture
 from millrace.capture.evolution import Change, evolved
 from millrace.capture.memory import Remembered
-from millrace.capture.postgres_source import PostgresSource
+from millrace.capture.postgres_source import PostgresSource, refuse_unreadable
 from millrace.capture.secret import reference
 from millrace.capture.source import Source
 from millrace.config import Settings
-from millrace.errors import CaptureChanged, CaptureFailed, CaptureRefused, SlotLost
+from millrace.errors import (
+    CaptureChanged,
+    CaptureFailed,
+    CaptureRefused,
+    DatabaseRefused,
+    DatabaseUnreachable,
+    SlotLost,
+)
 from millrace.log import Log
 
 START_S = 120.0
@@ -62,6 +69,7 @@ class Captures:
     def add(self, capture: Capture, *, wait: bool = True) -> Remembered:
         """Makes the capture, or changes it to this definition; tables that are new to it are snapshotted while the
         others go on."""
+        self.connect.plugins()  # a worker that is away is told of before anything is changed
         self.make_database(capture)
         capture, source = self._staged(capture), self.source(capture)
         old = memory.read(self.log).get(capture.name)
@@ -75,10 +83,18 @@ class Captures:
         for name, change in changes.items():
             if change.breaks:
                 raise CaptureRefused(name=capture.name, what=f"table {name}: {change.breaks}", why=_START_OVER)
+        if old is not None:
+            kept = tuple(name for name in old.capture.tables if source.whole(name) in {table.name for table in tables})
+            self.refuse_gap(replace(old.capture, tables=kept))
+        self._refuse_leftovers(capture, [table for table in tables if old is None or table.name not in old.tables])
+        new = Remembered(capture, source.address.kind, {table.name: table for table in tables})
+        if old is not None:
+            unread = _unread(source, old, new, changes)
+            if new.kind == "postgres":
+                refuse_unreadable(capture, unread)
+            new = replace(new, truncates_done=old.truncates_done, unread=unread, repairing=old.repairing)
         source.prepare(capture)
         self._make_topics(capture, tables)
-        done = old.truncates_done if old else 0
-        new = Remembered(capture, source.address.kind, {table.name: table for table in tables}, done)
         memory.write(self.log, new)
         outside = self.outside(capture)
         changed = old is not None and self.connect.config(outside) is not None
@@ -91,19 +107,28 @@ class Captures:
             self.connect.resume(outside)
         if wait or old is not None:
             self.wait(capture)
-        if old is not None:
-            again = [name for name, change in changes.items() if change.resnapshot]
-            if fresh := [*(name for name in new.tables if name not in old.tables), *again]:
-                source.snapshot(capture, fresh, {})
-        return new
+        return self._read_unread(capture.name)
+
+    def _read_unread(self, name: str) -> Remembered:
+        """Has the running connector read what is still to be read of a changed capture; an `add` that died left it."""
+        found = self.get(name)
+        if found.unread:
+            self.source(found.capture).snapshot(found.capture, found.unread, {})
+            found = replace(found, unread=())
+            memory.write(self.log, found)
+        return found
 
     def ensure(self, capture: Capture) -> Remembered:
         """The capture as defined, made or changed only if it is not so already; what `run` does at its start."""
         capture = self._staged(capture)
         old = memory.read(self.log).get(capture.name)
-        if old is not None and old.capture == capture and self.connect.config(self.outside(capture)) is not None:
-            return old
-        return self.add(capture)
+        if old is None or old.capture != capture or self.connect.config(self.outside(capture)) is None:
+            return self.add(capture)
+        if (
+            self.connect.state(self.outside(capture))[0] == "STOPPED"
+        ):  # by an `add` that died; a pause is somebody's wish
+            self.resume(capture.name)
+        return self._read_unread(capture.name) if old.unread else old
 
     def outside(self, capture: Capture) -> str:
         return capture.outside(self.settings)
@@ -143,6 +168,7 @@ class Captures:
             self.connect.restart(outside)
             self._until(outside, lambda state: state != "FAILED")
         self.wait(found)
+        self._read_unread(name)
 
     def tend(self, name: str) -> None:
         """Starts a failed connector again: a broker or a database that was away is back. Not past a gap: `SlotLost` and
@@ -188,6 +214,10 @@ class Captures:
         found = self.get(name)
         source = self.source(found.capture)
         names = tuple(memory.table(found, source.whole(table)).name for table in tables) or tuple(found.tables)
+        state, _ = self.connect.state(self.outside(found.capture))
+        if state in ("PAUSED", "STOPPED"):
+            remedy = f"`millrace capture resume {name}` first"
+            raise CaptureFailed(name=name, reason=f"it is {state.lower()}", remedy=remedy)
         self.wait(found.capture)
         source.snapshot(found.capture, names, conditions or {})
         return names
@@ -207,16 +237,25 @@ class Captures:
         self.connect.resume(outside)
         self.wait(found)
 
-    def remove(self, name: str, *, topics: bool = False) -> list[str]:
-        """Ends a capture: connector, slot and publication; with `topics` also everything captured."""
+    def remove(self, name: str, *, topics: bool = False, force: bool = False) -> list[str]:
+        """Ends a capture: connector, slot and publication; with `topics` also everything captured. With `force` even if
+        its database does not answer, in which then slot and publication are left."""
         found = self.get(name)
         outside, source = self.outside(found.capture), self.source(found.capture)
+        answers = True
+        try:
+            source.health(found.capture, None)
+        except (DatabaseUnreachable, DatabaseRefused):
+            answers = False
+            if not force:
+                raise
         if self.connect.config(outside) is not None:
             self.connect.stop(outside)
             self._until(outside, lambda state: state == "STOPPED")
             self.connect.forget_offsets(outside)
             self.connect.delete(outside)
-        done = source.clean(found.capture)
+        left = f"left in the database: slot {found.capture.slot_name}, publication {found.capture.publication_name}"
+        done = source.clean(found.capture) if answers else [left]
         memory.forget(self.log, name)
         for topic in connector.own_topics(found.capture):
             if self.log.topics.exists(topic):
@@ -235,6 +274,17 @@ class Captures:
         if failed:  # otherwise it would go on telling of its old failure
             self.connect.restart(outside)
             self._until(outside, lambda state: state != "FAILED")
+
+    def _refuse_leftovers(self, capture: Capture, fresh: Sequence[CapturedTable]) -> None:
+        """The topic of an earlier capture may hold rows that were deleted since, which no snapshot takes out."""
+        for table in fresh:
+            if self.log.topics.exists(table.topic) and any(
+                first < last for first, last in self.log.topics.offsets(table.topic).values()
+            ):
+                why = (
+                    f"rows that were deleted since would stay in it: `millrace topic delete {table.topic} --yes` first"
+                )
+                raise CaptureRefused(name=capture.name, what=f"topic {table.topic} is left of an earlier one", why=why)
 
     def _make_topics(self, capture: Capture, tables: Sequence[CapturedTable]) -> None:
         kept = {
@@ -259,6 +309,18 @@ class Captures:
 
     def _staged(self, capture: Capture) -> Capture:
         return replace(capture, prefix=self.settings.prefix)
+
+
+def _unread(source: Source, old: Remembered, new: Remembered, changes: Mapping[str, Change]) -> tuple[str, ...]:
+    """Tables that are new, that were changed so that their rows must be read again, or whose columns are masked or left
+    out otherwise than before; and those that an earlier `add` did not come to."""
+    chosen = {
+        *(set(old.capture.mask) ^ set(new.capture.mask)),
+        *(set(old.capture.exclude) ^ set(new.capture.exclude)),
+    }
+    found = {source.whole(column.rpartition(".")[0]) for column in chosen}
+    found |= {name for name, change in changes.items() if change.resnapshot} | set(old.unread)
+    return tuple(name for name in new.tables if name in found or name not in old.tables)
 
 
 def _stuck(name: str, state: str) -> CaptureFailed:

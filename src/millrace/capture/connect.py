@@ -30,9 +30,6 @@ class Connect:
     def plugins(self) -> set[str]:
         return {plugin["class"] for plugin in self._ask("GET", "/connector-plugins")}
 
-    def connectors(self) -> tuple[str, ...]:
-        return tuple(self._ask("GET", "/connectors"))
-
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Makes the connector, or changes it."""
         self._ask("PUT", f"/connectors/{quote(name)}/config", config)

@@ -52,7 +52,8 @@ def truncate_topic(capture: Capture) -> str:
 
 def own_topics(capture: Capture) -> tuple[str, ...]:
     """What the connector writes besides the tables."""
-    return (heartbeat_topic(capture), notification_topic(capture), truncate_topic(capture), message_topic(capture))
+    told = (heartbeat_topic(capture), notification_topic(capture), truncate_topic(capture), message_topic(capture))
+    return (*told, capture.topic(own_tables(capture)[0]))
 
 
 def postgres(
@@ -125,6 +126,7 @@ def common(capture: Capture, settings: Settings) -> dict[str, str]:
         "snapshot.fetch.size": "10240",
         "incremental.snapshot.chunk.size": "8192",
         "poll.interval.ms": "10",
+        "retriable.restart.connector.wait.ms": "2000",  # a database that was away is back
         "max.batch.size": "8192",
         "max.queue.size": "32768",
         "max.queue.size.in.bytes": str(4 * LARGEST_RECORD_BYTES),

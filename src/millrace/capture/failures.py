@@ -29,8 +29,8 @@ _KNOWN = (
     ),
     (
         re.compile(r"publication .* does not exist", re.I),
-        "the publication is gone",
-        "`millrace capture add` makes it again; then `millrace verify` tells whether changes were missed",
+        "the publication is gone, and changes since then were not sent",
+        "`millrace capture snapshot {name} --repair` makes it again and reads the tables again",
     ),
     (
         re.compile(r"replication slot .* is active", re.I),

@@ -20,12 +20,15 @@ TOPIC = "_millrace.captures"
 @dataclass(frozen=True)
 class Remembered:
     """`tables` by whole name (`public.orders`). `kind` is that of the database: "postgres" or "mysql". The tombstones
-    of truncates before the offset `truncates_done` are written."""
+    of truncates before the offset `truncates_done` are written. What somebody must still do if this process dies: tell
+    the connector to read the tables `unread`, end the repair of a gap (`repairing`)."""
 
     capture: Capture
     kind: str
     tables: Mapping[str, CapturedTable]
     truncates_done: int = 0
+    unread: tuple[str, ...] = ()
+    repairing: bool = False
 
     def with_table(self, table: CapturedTable) -> Remembered:
         return replace(self, tables={**self.tables, table.name: table})
@@ -42,7 +45,14 @@ def read(log: Log) -> dict[str, Remembered]:
             continue
         raw = record.json()
         tables = {each["name"]: CapturedTable.from_json(each) for each in raw["tables"]}
-        found[name] = Remembered(Capture.from_json(raw["capture"]), raw["kind"], tables, raw.get("truncates_done", 0))
+        found[name] = Remembered(
+            Capture.from_json(raw["capture"]),
+            raw["kind"],
+            tables,
+            raw.get("truncates_done", 0),
+            tuple(raw.get("unread", ())),
+            raw.get("repairing", False),
+        )
     return dict(sorted(found.items()))
 
 
@@ -61,6 +71,8 @@ def write(log: Log, remembered: Remembered) -> None:
         "kind": remembered.kind,
         "tables": tables,
         "truncates_done": remembered.truncates_done,
+        "unread": remembered.unread,
+        "repairing": remembered.repairing,
     }
     log.write(TOPIC, json.dumps(value), key=remembered.capture.name)
 

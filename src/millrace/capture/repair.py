@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from psycopg import sql
 
-from millrace.capture import connector
+from millrace.capture import connector, memory
 from millrace.capture.captures import Captures
 from millrace.capture.verify import REPAIRED, Comparison, Difference, Verified
 from millrace.errors import CaptureFailed, TableUnverifiable
@@ -49,6 +50,7 @@ def repair_gap(captures: Captures, name: str) -> Iterator[str]:
     found = captures.get(name)
     topic = connector.notification_topic(found.capture)
     begins = _end(captures, topic)
+    memory.write(captures.log, replace(found, repairing=True))
     captures.start_over(name)
     yield f"capture {name} begins anew: reading {', '.join(found.tables)}"
     yield from _await_initial(captures, name, topic, begins)
@@ -62,6 +64,7 @@ def repair_gap(captures: Captures, name: str) -> Iterator[str]:
             continue
         yield from (f"{table.name}: {line}" for line in lines)
         yield f"{table.name}: {outcome(verified)}"
+    memory.write(captures.log, replace(captures.get(name), repairing=False))
 
 
 def outcome(verified: Verified) -> str:

@@ -14,7 +14,7 @@ from millrace.capture.captures import Captures
 from millrace.capture.database import CapturedTable
 from millrace.capture.memory import Remembered
 from millrace.capture.source import Health
-from millrace.errors import DatabaseRefused, DatabaseUnreachable, ServerDown
+from millrace.errors import MillraceError
 from millrace.log import Log, Record
 
 # Over how long the rate is measured.
@@ -62,8 +62,8 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
         source = captures.source(capture)
         health = source.health(capture, offsets)
         estimates = dict(source.estimates(capture))
-    except (DatabaseUnreachable, DatabaseRefused, ServerDown) as away:
-        error, fix = away.what, away.remedy
+    except MillraceError as trouble:  # of the database, or of one table: the rest can still be told
+        error, fix = trouble.what, trouble.remedy
     if error is not None:
         pass  # whatever else is wrong may be for that
     elif health.lost:
@@ -73,6 +73,12 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
         error, fix = failures.told(name, trace)
     elif state == "ABSENT":
         error, fix = "its connector is gone from Kafka Connect", f"`millrace capture resume {name}` makes it again"
+    elif found.repairing:
+        error = "the repair of a gap was begun and not ended: rows that were deleted in it may be left"
+        fix = f"`millrace capture snapshot {name} --repair` does it again"
+    elif state == "STOPPED" or found.unread:
+        error = "it was being changed, and that was not ended"
+        fix = f"`millrace capture resume {name}` ends it"
     elif truncated := truncates.waiting(captures, name):
         error = f"{', '.join(truncated)} was truncated, and its rows are still in the topic"
         fix = f"`millrace capture resume {name}` removes them (a running app does it by itself)"
@@ -122,19 +128,24 @@ def _phases(log: Log, found: Remembered, offsets: Mapping[str, Any] | None) -> d
         named = [
             part for part in (data.get("data_collections") or data.get("scanned_collection") or "").split(",") if part
         ]
-        tables = [name for name in found.tables if any(part.strip().endswith(name) for part in named)]
+        tables = [name for name in found.tables if any(_names(part.strip(), name) for part in named)]
         if kind == "Initial Snapshot" and not named and step == "COMPLETED":
             phases = dict.fromkeys(phases, "streaming")
         elif step in ("STARTED", "IN_PROGRESS"):
             current = data.get("current_collection_in_progress") or ""
             for name in tables or (found.tables if kind == "Initial Snapshot" else ()):
-                if kind == "Initial Snapshot" and step == "IN_PROGRESS" and current and not current.endswith(name):
+                if kind == "Initial Snapshot" and step == "IN_PROGRESS" and current and not _names(current, name):
                     continue
                 phases[name] = "snapshot"
         elif step in _SNAPSHOT_DONE:
             for name in tables:
                 phases[name] = "streaming"
     return phases
+
+
+def _names(told: str, table: str) -> bool:
+    """The connector may put the database before the schema."""
+    return told == table or told.endswith(f".{table}")
 
 
 def _end(log: Log, table: CapturedTable) -> int:

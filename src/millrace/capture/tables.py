@@ -11,7 +11,7 @@ from millrace.capture import memory
 from millrace.capture.database import CapturedTable
 from millrace.capture.memory import Remembered
 from millrace.capture.reading import decoded
-from millrace.errors import RowUnreadable, TableUnknown, nearest
+from millrace.errors import RowUnreadable, TableAmbiguous, TableUnknown, nearest
 from millrace.log import Log, Record
 from millrace.model import Change, LatestByKey
 
@@ -19,15 +19,20 @@ _AT_ONCE = 10_000
 
 
 def find(log: Log, name: str) -> tuple[Remembered, CapturedTable]:
-    """A table by `capture.table` or `capture.schema.table`, which is also the name of its topic."""
-    known = {}
+    """A table by `capture.table` or `capture.schema.table`, or without the capture where just one has such a table."""
+    known: dict[str, list[tuple[Remembered, CapturedTable]]] = {}
     for capture, found in memory.read(log).items():
         for table in found.tables.values():
-            known[table.topic] = known[f"{capture}.{table.name}"] = (found, table)
-            known.setdefault(f"{capture}.{table.name.partition('.')[2]}", (found, table))
-    if name not in known:
+            short = table.name.partition(".")[2]
+            for each in {table.topic, f"{capture}.{table.name}", f"{capture}.{short}", table.name, short}:
+                known.setdefault(each, []).append((found, table))
+    fitting = known.get(name, [])
+    if len(fitting) > 1:
+        names = " or ".join(f"{found.capture.name}.{table.name}" for found, table in fitting)
+        raise TableAmbiguous(table=name, names=names)
+    if not fitting:
         raise TableUnknown(table=name, database="the captures of this project", hint=nearest(name, known))
-    return known[name]
+    return fitting[0]
 
 
 def rows(log: Log, table: CapturedTable) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,6 @@ _ENDS = {
 _RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _EPOCH = datetime(1970, 1, 1)
 _ISO = re.compile(r"([+-]?)(\d{4,})(-\d\d-\d\d)(T\d\d:\d\d:\d\d(?:\.\d+)?)?(Z)?")
-_DAY_US = 86_400_000_000
 
 
 def is_time(column: TableColumn) -> bool:

@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
     shape.add_argument("--json", action="store_true", help="print JSON instead of a table")
     shape.add_argument("--metrics", action="store_true", help="print the figures as Prometheus reads them")
 
-    added = command(capture, "pause", pause, "stop reading changes for a while; the database keeps them")
+    added = command(capture, "pause", pause, "stop reading changes for a while")
     added.add_argument("name")
     added = command(capture, "resume", resume, "go on after a pause or a failure")
     added.add_argument("name")
@@ -51,6 +51,7 @@ def add(commands: Commands) -> None:
     added = command(capture, "remove", remove, "end a capture: connector, slot and publication")
     added.add_argument("name")
     added.add_argument("--topics", action="store_true", help="delete its topics too, with everything captured")
+    added.add_argument("--force", action="store_true", help="even if its database does not answer")
 
 
 def _definition(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +136,7 @@ def status(args: argparse.Namespace, settings: Settings) -> int:
 
 def pause(args: argparse.Namespace, settings: Settings) -> None:
     _captures(settings).pause(args.name)
-    print(f"capture {args.name} is paused; the database keeps its changes until `millrace capture resume {args.name}`")
+    print(f"capture {args.name} is paused; `millrace capture resume {args.name}` goes on from there")
 
 
 def resume(args: argparse.Namespace, settings: Settings) -> None:
@@ -164,7 +165,7 @@ def snapshot(args: argparse.Namespace, settings: Settings) -> None:
 
 
 def remove(args: argparse.Namespace, settings: Settings) -> None:
-    for statement in _captures(settings).remove(args.name, topics=args.topics):
+    for statement in _captures(settings).remove(args.name, topics=args.topics, force=args.force):
         say(statement)
     print(f"capture {args.name} is removed" + ("" if args.topics else "; its topics stay"))
 

@@ -35,6 +35,13 @@ def noun(commands: Commands, name: str, help: str) -> Commands:
     return added.add_subparsers(title="commands", metavar="COMMAND")
 
 
+def positive(text: str) -> int:
+    """For argparse: a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
 def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

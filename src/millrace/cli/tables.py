@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.output import Commands, command, json_option, listing, noun
+from millrace.cli.output import Commands, command, json_option, listing, noun, positive
 from millrace.config import Settings
 from millrace.errors import TableChanged, UsageInvalid
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     added.add_argument("table", help="capture.table or capture.schema.table")
     added.add_argument("--changes", action="store_true", help="every change instead: op, before, after, place")
     added.add_argument("--follow", action="store_true", help="with --changes: wait for more until Ctrl-C")
-    added.add_argument("--limit", type=int, metavar="N", help="at most this many")
+    added.add_argument("--limit", type=positive, metavar="N", help="at most this many")
 
 
 def list_tables(args: argparse.Namespace, settings: Settings) -> None:

@@ -29,12 +29,12 @@ def add(commands: Commands) -> None:
 
 
 def verify(args: argparse.Namespace, settings: Settings) -> int:
-    from millrace.capture import Captures
+    from millrace.capture import Captures, tables
     from millrace.capture.repair import outcome, repair
-    from millrace.capture.verify import Comparison, find
+    from millrace.capture.verify import Comparison
 
     captures = Captures(settings)
-    comparison = Comparison(captures, *find(captures, args.table))
+    comparison = Comparison(captures, *tables.find(captures.log, args.table))
     verified = comparison.run()
     if args.repair and verified.differences:
         _show(args, verified)

@@ -91,6 +91,12 @@ class RowUnreadable(ServerError):
     fix = "`millrace verify` finds what differs from the database, and with --repair reads it again"
 
 
+class TableAmbiguous(UserError):
+    code = "MR-TABLE-AMBIGUOUS"
+    text = "{table!r} is the name of several captured tables"
+    fix = "say which: {names}"
+
+
 class TableUnverifiable(UserError):
     code = "MR-TABLE-UNVERIFIABLE"
     text = "table {table!r} cannot be verified: {reason}"

@@ -47,6 +47,9 @@ def check_names(look: Look) -> Findings:
             yield error(f"table {name}", "it is named twice", "once with its schema and once without: name it once")
     topics: dict[str, str] = {}
     for name in dict.fromkeys(whole):
+        if ";" in name or ":" in name:
+            why = "Debezium cannot be given a name that has a ; or : in it: rename the table"
+            yield error(f"table {name}", "its name cannot be captured", why)
         other = topics.setdefault(look.capture.topic(name), name)
         if other != name:
             why = "what a topic's name cannot hold becomes _, and both names become the same: rename one of the tables"

@@ -7,6 +7,6 @@ is told: a large value that the connector had to read from the table may be newe
 
 from __future__ import annotations
 
-from millrace.capture.verify.comparing import REPAIRED, Comparison, Difference, Verified, find, verify
+from millrace.capture.verify.comparing import REPAIRED, Comparison, Difference, Verified, verify
 
-__all__ = ["REPAIRED", "Comparison", "Difference", "Verified", "find", "verify"]
+__all__ = ["REPAIRED", "Comparison", "Difference", "Verified", "verify"]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millrace.capture import memory, tables
+from millrace.capture import tables
 from millrace.capture.captures import Captures
 from millrace.capture.database import CapturedTable
 from millrace.capture.evolution import evolved
@@ -15,7 +15,7 @@ from millrace.capture.verify.database import Bucket, TableAtMoment, at_moment, l
 from millrace.capture.verify.layout import Layout
 from millrace.capture.verify.passing import await_commits, await_passing, being_read
 from millrace.capture.verify.topic import FIRST_BYTES, KEYS_HELD, Place, TopicAtMoment
-from millrace.errors import TableUnknown, TableUnverifiable, nearest
+from millrace.errors import TableUnverifiable
 
 # Two hex digits at a time: 256 buckets, then 256 in each that differs.
 DIGITS = 2
@@ -84,23 +84,8 @@ class _Look:
 
 def verify(captures: Captures, name: str) -> Verified:
     """Compares a captured table (`orders`, `shop.orders`, `shop.public.orders`) with its topic."""
-    found, table = find(captures, name)
+    found, table = tables.find(captures.log, name)
     return Comparison(captures, found, table).run()
-
-
-def find(captures: Captures, name: str) -> tuple[Remembered, CapturedTable]:
-    """A table by its own name where just one capture has such a table, or by `capture.table`."""
-    every = [(found, table) for found in memory.read(captures.log).values() for table in found.tables.values()]
-    own = [(found, table) for found, table in every if name in (table.name, table.name.partition(".")[2])]
-    if len(own) == 1:
-        return own[0]
-    if len(own) > 1:
-        names = [f"{found.capture.name}.{table.name}" for found, table in own]
-        raise TableUnknown(table=name, database="one capture alone", hint=f"; say which: {' or '.join(names)}")
-    if "." not in name:
-        known = [table.name.partition(".")[2] for _, table in every]
-        raise TableUnknown(table=name, database="the captures of this project", hint=nearest(name, known))
-    return tables.find(captures.log, name)
 
 
 class Comparison:

@@ -16,6 +16,7 @@ import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.connect.errors.RetriableException;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.source.SourceTaskContext;
 
@@ -47,8 +48,13 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
         var partition = Map.of("server", connector.getLogicalName());
         Map<String, Object> offset = context.offsetStorageReader().offset(partition);
         truncates = new Truncates(connector.getLogicalName());
-        places = new Places(offset, new Slot(connector, config).checked(offset));
-        return super.start(config);
+        try {
+            places = new Places(offset, new Slot(connector, config).checked(offset));
+            return super.start(config);
+        } catch (RuntimeException error) {
+            // Then Connect asks again, and Debezium starts itself anew; otherwise the task would stay failed.
+            throw Slot.mayPass(error) ? new RetriableException(error.getMessage(), error) : error;
+        }
     }
 
     @Override

@@ -127,6 +127,16 @@ final class Slot {
         return !Places.isInitialSnapshot(offset) || "true".equals(String.valueOf(offset.get("snapshot_completed")));
     }
 
+    /** Whether the database did not answer, and may later. */
+    static boolean mayPass(Throwable error) {
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            if (cause instanceof SQLException told) {
+                return passing(told);
+            }
+        }
+        return false;
+    }
+
     /** A wrong password or database does not mend itself; whatever else the server says may pass. */
     private static boolean passing(SQLException error) {
         String state = String.valueOf(error.getSQLState());
