@@ -104,11 +104,11 @@ def test_a_slot_that_is_gone_made_anew_or_invalidated_stops_the_capture_by_name(
         stop(connect, connection)
         connection.execute("SELECT pg_drop_replication_slot(%s)", (NAME,))
         assert f'replication slot "{NAME}" does not exist any more' in failure(connect)
-        connect.stop(NAME)
+        stop(connect, connection)
         connection.execute("INSERT INTO singles SELECT max(id) + 1 FROM singles")
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (NAME,))
         assert f'replication slot "{NAME}" no longer holds the changes after' in failure(connect)
-        connect.stop(NAME)
+        stop(connect, connection)
         with kept_wal(connection, "1MB"):
             for _ in range(3):
                 connection.execute("SELECT pg_switch_wal()")
@@ -116,7 +116,7 @@ def test_a_slot_that_is_gone_made_anew_or_invalidated_stops_the_capture_by_name(
             connection.execute("CHECKPOINT")
             assert f'replication slot "{NAME}" was invalidated (wal_removed)' in failure(connect)
         # Without an offset it begins anew, with a slot of its own.
-        connect.stop(NAME)
+        stop(connect, connection)
         connect.forget_offsets(NAME)
         before = trial.delivered(NAME)
         connect.resume(NAME)
@@ -126,12 +126,20 @@ def test_a_slot_that_is_gone_made_anew_or_invalidated_stops_the_capture_by_name(
 
 def failure(connect: Connect) -> str:
     connect.resume(NAME)
-    until(lambda: connect.state(NAME)[0] == "FAILED", "the capture stops")
-    return connect.state(NAME)[1]
+    told: list[str] = []
+
+    def failed() -> bool:
+        state, trace = connect.state(NAME)
+        told[:] = [trace]
+        return state == "FAILED"
+
+    until(failed, "the capture stops")
+    return told[0]
 
 
 def stop(connect: Connect, connection: psycopg.Connection) -> None:
     connect.stop(NAME)
+    until(lambda: connect.state(NAME)[0] == "STOPPED", "the task's end")
     until(lambda: freed(connection), "the slot is free")
 
 
