@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from millrace.capture import connector, failures, memory
 from millrace.capture.check import Finding
@@ -30,7 +32,24 @@ from millrace.log import Log
 
 START_S = 120.0
 _LOOK_S = 0.2
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
 _START_OVER = "its topic cannot go on with that: `millrace capture remove --topics`, then add it again"
+
+
+def _alone(work: Callable[Concatenate[Captures, Given], Made]) -> Callable[Concatenate[Captures, Given], Made]:
+    """One process of a project at a time: two that change a capture at once would leave halves of both."""
+
+    @wraps(work)
+    def locked(self: Captures, /, *args: Given.args, **options: Given.kwargs) -> Made:
+        self.settings.state_folder.mkdir(parents=True, exist_ok=True)
+        with (self.settings.state_folder / "captures.lock").open("w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return work(self, *args, **options)
+
+    return locked
 
 
 class Captures:
@@ -66,6 +85,7 @@ class Captures:
     def check(self, capture: Capture) -> tuple[Finding, ...]:
         return self.source(capture).check(self._staged(capture))
 
+    @_alone
     def add(self, capture: Capture, *, wait: bool = True) -> Remembered:
         """Makes the capture, or changes it to this definition; tables that are new to it are snapshotted while the
         others go on."""
@@ -155,6 +175,7 @@ class Captures:
     def pause(self, name: str) -> None:
         self.connect.pause(self.outside(self.get(name).capture))
 
+    @_alone
     def resume(self, name: str) -> None:
         """Goes on after a pause or a failure; not past a gap."""
         found = self.get(name).capture
@@ -222,6 +243,7 @@ class Captures:
         source.snapshot(found.capture, names, conditions or {})
         return names
 
+    @_alone
     def start_over(self, name: str) -> None:
         """After a gap: a new slot, and every table read again from the beginning. Deletes that were missed are left to
         `verify --repair`."""
@@ -237,6 +259,7 @@ class Captures:
         self.connect.resume(outside)
         self.wait(found)
 
+    @_alone
     def remove(self, name: str, *, topics: bool = False, force: bool = False) -> list[str]:
         """Ends a capture: connector, slot and publication; with `topics` also everything captured. With `force` even if
         its database does not answer, in which then slot and publication are left."""

@@ -25,7 +25,7 @@ def exposition(statuses: Iterable[CaptureStatus]) -> str:
         _add(samples, "millrace_capture_kept_bytes", label, status.kept_bytes)
         for table in status.tables:
             labels = {**label, "table": table.table}
-            _add(samples, "millrace_capture_records", labels, table.rows)
+            _add(samples, "millrace_capture_records", labels, table.records)
             _add(samples, "millrace_capture_events_per_second", labels, table.events_per_s)
             _add(samples, "millrace_capture_lag_seconds", labels, table.lag_s)
     lines = []

@@ -24,13 +24,14 @@ _SNAPSHOT_DONE = ("COMPLETED", "TABLE_SCAN_COMPLETED")
 
 @dataclass(frozen=True)
 class TableStatus:
-    """`phase` is waiting, snapshot or streaming; `rows` and `estimated` tell of the snapshot, `lag_s` is from the
+    """`phase` is waiting, snapshot or streaming; `records` is what the topic has taken, markers of transactions and
+    rows read again too, `estimated` how many rows the table has by the database's guess. `lag_s` is from the
     commit of the last change to its place in the topic, `events_per_s` what came during the last second."""
 
     table: str
     topic: str
     phase: str
-    rows: int
+    records: int
     estimated: int | None
     events_per_s: float
     lag_s: float | None

@@ -128,7 +128,7 @@ def status(args: argparse.Namespace, settings: Settings) -> int:
         )
         rows = [asdict(table) for table in each.tables]
         sys.stdout.flush()
-        listing(args, ("table", "phase", "rows", "estimated", "events_per_s", "lag_s", "last"), rows, "no tables")
+        listing(args, ("table", "phase", "records", "estimated", "events_per_s", "lag_s", "last"), rows, "no tables")
         if each.error:
             say(f"error: {each.error}: {each.fix}")
     return 2 if any(each.error for each in found) else 0

@@ -5,12 +5,15 @@ The binaries are those of the long-established zonky project (see docs/design/00
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import signal
 import tarfile
 import zipfile
 from pathlib import Path
+
+import psutil
 
 from millrace import config
 from millrace.errors import PlatformUnsupported, PortLost
@@ -67,6 +70,7 @@ def _environ() -> dict[str, str]:
 
 
 def _command(site: Site) -> Command:
+    _forget_killed(site.data / "postmaster.pid")
     values = {
         "port": site.port,
         "listen_addresses": HOST,
@@ -79,6 +83,13 @@ def _command(site: Site) -> Command:
     }
     options = [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
     return Command([str(_binaries() / "postgres"), "-D", str(site.data), *options])
+
+
+def _forget_killed(lock: Path) -> None:
+    """A killed server whose end its parent has not noticed yet counts as alive to the next one, which then refuses."""
+    with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
+        if psutil.Process(int(lock.read_text(encoding="utf-8").split()[0])).status() == psutil.STATUS_ZOMBIE:
+            lock.unlink()
 
 
 def _address(site: Site) -> str:
