@@ -34,7 +34,7 @@ class Totals:
 
     epochs: int = 0
     rows_in: int = 0
-    rows_out: int = 0
+    rows_out: int | None = None  # nobody counts what several readers of one table make of its rows
     dead: int = 0
     late: int = 0
     last: Progress | None = None
@@ -42,7 +42,8 @@ class Totals:
     def add(self, progress: Progress) -> None:
         self.epochs += 1
         self.rows_in += progress.rows_in
-        self.rows_out += progress.rows_out or 0
+        if progress.rows_out is not None:
+            self.rows_out = (self.rows_out or 0) + progress.rows_out
         self.dead += progress.dead
         self.late += progress.late
         self.last = progress
@@ -51,7 +52,7 @@ class Totals:
         last = self.last
         return (
             f"{self.rows_in:,} in",
-            f"{self.rows_out:,} out",
+            f"{self.rows_out:,} out" if self.rows_out is not None else "",
             f"{self.dead:,} dead" if self.dead else "",
             f"{self.late:,} late" if self.late else "",
             f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
