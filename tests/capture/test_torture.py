@@ -14,5 +14,5 @@ from tests.capture.torture import torture
 @pytest.mark.usefixtures("connect", "postgres")
 def test_whatever_is_killed_when_the_topics_end_as_the_database_was(settings: Settings) -> None:
     seed = datetime.now(UTC).toordinal() % 1000
-    result = torture(settings, seed, kills=3, rows=1_000, spare_snapshot=True)
+    (result,) = torture(settings, [seed], kills=3, rows=1_000, spare_snapshot=True)
     assert result.faults == [], result.line()

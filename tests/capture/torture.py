@@ -2,7 +2,8 @@
 
     python -m tests.capture.torture --seeds 200        (make torture SEEDS=200)
 
-Prints one line a seed. The servers are a project's own, in a folder that is made for the purpose.
+Prints one line a seed; several suffer the same kills together. The servers are a project's own, in a folder that is
+made for the purpose.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,46 +54,67 @@ class Result:
         return f"seed {self.seed}: {counts}: {verdict}"
 
 
+class Trial:
+    """One seed: a database of its own with two writers, and its capture."""
+
+    def __init__(self, settings: Settings, seed: int, rows: int, ddl: bool) -> None:
+        self.settings, self.name, self.result = settings, f"t{seed}_{os.getpid()}", Result(seed)
+        self.definition = capture(self.name, TABLES)
+        Captures(settings).make_database(self.definition)
+        self.url = local.address(settings, "postgres").rpartition("/")[0] + f"/{self.name}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            fill(connection, rows)
+        self.writers = [Writer(self.url, seed * 10 + number, ddl and number == 0) for number in range(2)]
+        for writer in self.writers:
+            writer.start()
+
+    def judged(self, captures: Captures) -> Result:
+        _catch_up(captures, self.name, self.url)
+        _judge(captures, self.name, self.url, self.result)
+        captures.remove(self.name, topics=True)
+        with psycopg.connect(local.address(self.settings, "postgres"), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+        return self.result
+
+
 def torture(
-    settings: Settings, seed: int, *, kills: int = 4, rows: int = 3_000, ddl: bool = True, spare_snapshot: bool = False
-) -> Result:
-    """One seed: a database of its own, captured while it is written to and while servers die; with `spare_snapshot` not
-    before the snapshot is done."""
-    chance, result, began = random.Random(seed), Result(seed), time.monotonic()
-    name = f"t{seed}_{os.getpid()}"
+    settings: Settings,
+    seeds: Sequence[int],
+    *,
+    kills: int = 4,
+    rows: int = 3_000,
+    ddl: bool = True,
+    spare_snapshot: bool = False,
+) -> list[Result]:
+    """Databases that are captured while they are written to and while servers die, all of them together; with
+    `spare_snapshot` not before the snapshots are done."""
+    chance, began = random.Random(seeds[0]), time.monotonic()
     captures = Captures(settings)
-    definition = capture(name, TABLES)
-    captures.make_database(definition)
-    url = local.address(settings, "postgres").rpartition("/")[0] + f"/{name}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        fill(connection, rows)
-    writers = [Writer(url, seed * 10 + number, ddl and number == 0) for number in range(2)]
-    for writer in writers:
-        writer.start()
+    trials = [Trial(settings, seed, rows, ddl) for seed in seeds]
     try:
-        captures.add(definition, wait=spare_snapshot)
-        while spare_snapshot and not _streams(captures, name):
+        for trial in trials:
+            captures.add(trial.definition, wait=spare_snapshot)
+        while spare_snapshot and not all(_streams(captures, trial.name) for trial in trials):
             time.sleep(0.5)
         for _ in range(kills):
             time.sleep(chance.uniform(0.2, 4.0))
             victim = chance.choice(SERVERS)
             _kill(settings, victim)
-            result.kills[victim] += 1
             time.sleep(chance.uniform(0.0, 1.0))
             local.up(settings, SERVERS)
             captures = Captures(settings)  # addresses may have changed
-            _tend(captures, name)
+            for trial in trials:
+                trial.result.kills[victim] += 1
+                _tend(captures, trial.name)
         time.sleep(chance.uniform(0.5, 2.0))
     finally:
-        for writer in writers:
-            writer.stop()
-    _catch_up(captures, name, url)
-    _judge(captures, name, url, result)
-    captures.remove(name, topics=True)
-    with psycopg.connect(local.address(settings, "postgres"), autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    result.seconds = time.monotonic() - began
-    return result
+        for trial in trials:
+            for writer in trial.writers:
+                writer.stop()
+    results = [trial.judged(captures) for trial in trials]
+    for result in results:
+        result.seconds = time.monotonic() - began
+    return results
 
 
 def _streams(captures: Captures, name: str) -> bool:
@@ -214,17 +237,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--kills", type=int, default=4, help="of servers, in each round")
+    parser.add_argument("--together", type=int, default=5, help="seeds that suffer the same kills: a round")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="millrace-torture-"))
     settings = config.load(folder)
     failed, totals = 0, Counter[str]()
+    seeds = range(args.first, args.first + args.seeds)
     with local.held(settings, SERVERS, say=print):
-        for seed in range(args.first, args.first + args.seeds):
-            result = torture(settings, seed, kills=args.kills)
-            print(result.line(), flush=True)
-            failed += bool(result.faults)
-            totals += result.kills + Counter(changes=result.changes)
+        for first in range(0, len(seeds), args.together):
+            results = torture(settings, seeds[first : first + args.together], kills=args.kills)
+            for result in results:
+                print(result.line(), flush=True)
+                failed += bool(result.faults)
+                totals["changes"] += result.changes
+            totals += results[0].kills  # all of a round suffer the same
     print(json.dumps({"torture": "capture", "seeds": args.seeds, "failed": failed, **totals}))
     return 1 if failed else 0
 
