@@ -120,18 +120,16 @@ class Captures:
         changed = old is not None and self.connect.config(outside) is not None
         if changed:
             # The task with the old tables would take the signal to read the new ones, and do nothing about it.
-            self.connect.stop(outside)
-            self._until(outside, lambda state: state == "STOPPED")
+            self._stop(outside)
         self._configure(capture, source)
         if changed:
             self.connect.resume(outside)
         if wait or old is not None:
             self.wait(capture)
-        return self._read_unread(capture.name)
+        return self._read_unread(new)
 
-    def _read_unread(self, name: str) -> Remembered:
+    def _read_unread(self, found: Remembered) -> Remembered:
         """Has the running connector read what is still to be read of a changed capture; an `add` that died left it."""
-        found = self.get(name)
         if found.unread:
             self.source(found.capture).snapshot(found.capture, found.unread, {})
             found = replace(found, unread=())
@@ -144,11 +142,10 @@ class Captures:
         old = memory.read(self.log).get(capture.name)
         if old is None or old.capture != capture or self.connect.config(self.outside(capture)) is None:
             return self.add(capture)
-        if (
-            self.connect.state(self.outside(capture))[0] == "STOPPED"
-        ):  # by an `add` that died; a pause is somebody's wish
-            self.resume(capture.name)
-        return self._read_unread(capture.name) if old.unread else old
+        if self.connect.state(self.outside(capture))[0] == "STOPPED":
+            self.resume(capture.name)  # an `add` that died has stopped it; a pause is somebody's wish
+            old = self.get(capture.name)
+        return self._read_unread(old)
 
     def outside(self, capture: Capture) -> str:
         return capture.outside(self.settings)
@@ -178,7 +175,8 @@ class Captures:
     @_alone
     def resume(self, name: str) -> None:
         """Goes on after a pause or a failure; not past a gap."""
-        found = self.get(name).capture
+        remembered = self.get(name)
+        found = remembered.capture
         outside = self.outside(found)
         self.refuse_gap(found)
         if self.connect.config(outside) is None:  # Connect's own memory is gone
@@ -189,7 +187,7 @@ class Captures:
             self.connect.restart(outside)
             self._until(outside, lambda state: state != "FAILED")
         self.wait(found)
-        self._read_unread(name)
+        self._read_unread(remembered)
 
     def tend(self, name: str) -> None:
         """Starts a failed connector again: a broker or a database that was away is back. Not past a gap: `SlotLost` and
@@ -211,16 +209,13 @@ class Captures:
         are shapes of rows in the topic that nobody knew. Tables whose rows must be read again for it are."""
         old = self.get(name)
         source = self.source(old.capture)
-        new, changed = old, {}
-        for table in source.describe(old.capture):
-            after, change = evolved(old.tables[table.name], table, (seen or {}).get(table.name, ()))
-            if after != old.tables[table.name]:
-                new, changed[table.name] = new.with_table(after), change
-        if new != old:
+        tables, changes = _evolved(source.describe(old.capture), old, seen)
+        changed = {table.name: changes[table.name] for table in tables if table != old.tables[table.name]}
+        if changed:
+            again = tuple(name for name, change in changed.items() if change.resnapshot)
+            new = replace(old, tables={table.name: table for table in tables}, unread=(*old.unread, *again))
             memory.write(self.log, new)
-        again = [table for table, change in changed.items() if change.resnapshot]
-        if again:
-            source.snapshot(old.capture, again, {})
+            self._read_unread(new)
         return changed
 
     def refuse_gap(self, capture: Capture) -> None:
@@ -250,8 +245,7 @@ class Captures:
         found = self.get(name).capture
         outside, source = self.outside(found), self.source(found)
         if self.connect.config(outside) is not None:
-            self.connect.stop(outside)
-            self._until(outside, lambda state: state == "STOPPED")
+            self._stop(outside)
             self.connect.forget_offsets(outside)
         source.clean(found, begins_anew=True)
         source.prepare(found)
@@ -273,17 +267,14 @@ class Captures:
             if not force:
                 raise
         if self.connect.config(outside) is not None:
-            self.connect.stop(outside)
-            self._until(outside, lambda state: state == "STOPPED")
+            self._stop(outside)
             self.connect.forget_offsets(outside)
             self.connect.delete(outside)
         left = f"left in the database: slot {found.capture.slot_name}, publication {found.capture.publication_name}"
         done = source.clean(found.capture) if answers else [left]
         memory.forget(self.log, name)
-        for topic in connector.own_topics(found.capture):
-            if self.log.topics.exists(topic):
-                self.log.topics.delete(topic)
-        for topic in [table.topic for table in found.tables.values()] if topics else ():
+        captured = [table.topic for table in found.tables.values()] if topics else []
+        for topic in [*connector.own_topics(found.capture), *captured]:
             if self.log.topics.exists(topic):
                 self.log.topics.delete(topic)
         return done
@@ -322,6 +313,10 @@ class Captures:
         expiring = {"cleanup.policy": "delete", "retention.ms": str(capture.history_ms)}
         for topic in connector.own_topics(capture):
             self.log.topics.ensure(topic, partitions=1, config=expiring)
+
+    def _stop(self, outside: str) -> None:
+        self.connect.stop(outside)
+        self._until(outside, lambda state: state == "STOPPED")
 
     def _until(self, outside: str, fits: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + START_S
@@ -362,11 +357,15 @@ def _refuse_change(old: Capture, new: Capture) -> None:
 
 
 def _evolved(
-    tables: Sequence[CapturedTable], old: Remembered | None
+    tables: Sequence[CapturedTable], old: Remembered | None, seen: Mapping[str, Sequence[tuple[str, ...]]] | None = None
 ) -> tuple[tuple[CapturedTable, ...], dict[str, Change]]:
     """The tables, and what changed, by table. What is remembered of a table's past (shapes, renamed columns) goes on;
-    the rest is as the database says."""
-    before = old.tables if old else {}
-    pairs = {table.name: evolved(before[table.name], table) for table in tables if table.name in before}
+    the rest is as the database says. `seen` are shapes of rows in the topic that nobody knew."""
+    before, shapes = old.tables if old else {}, seen or {}
+    pairs = {
+        table.name: evolved(before[table.name], table, shapes.get(table.name, ()))
+        for table in tables
+        if table.name in before
+    }
     found = tuple(pairs[table.name][0] if table.name in pairs else table for table in tables)
     return found, {name: change for name, (_, change) in pairs.items()}

@@ -57,7 +57,7 @@ class Capture:
     @property
     def _own_name(self) -> str:
         """Of one stage alone, in what PostgreSQL takes for a slot: stages may share a database."""
-        stage = re.sub(r"[^a-z0-9_]", "_", self.prefix.lower())
+        stage = self.prefix.replace("-", "_")
         return f"millrace_{stage}_{self.name}" if stage else f"millrace_{self.name}"
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from millrace.capture.database import CapturedTable
 from millrace.capture.definition import Capture
@@ -29,9 +29,6 @@ class Remembered:
     truncates_done: int = 0
     unread: tuple[str, ...] = ()
     repairing: bool = False
-
-    def with_table(self, table: CapturedTable) -> Remembered:
-        return replace(self, tables={**self.tables, table.name: table})
 
 
 def read(log: Log) -> dict[str, Remembered]:

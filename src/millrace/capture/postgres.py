@@ -67,7 +67,7 @@ _SLOT = """
 SELECT slot_name, plugin, slot_type, database, active, wal_status, restart_lsn::text, confirmed_flush_lsn::text,
        to_jsonb(s) ->> 'invalidation_reason' AS invalidation_reason,
        pg_wal_lsn_diff(here, restart_lsn)::bigint AS kept_bytes,
-       pg_wal_lsn_diff(here, confirmed_flush_lsn)::bigint AS behind_bytes, here::text AS current_lsn
+       pg_wal_lsn_diff(here, confirmed_flush_lsn)::bigint AS behind_bytes
 FROM pg_catalog.pg_replication_slots s,
      (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS here) w
 WHERE slot_name = %s

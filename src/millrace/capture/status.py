@@ -57,34 +57,19 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
     capture, outside = found.capture, captures.outside(found.capture)
     offsets = captures.connect.offsets(outside)
     state, trace = captures.connect.state(outside)
-    error = fix = None
     health, estimates = Health(None, None, None), dict[str, int]()
+    error: str | None
+    fix: str | None
     try:
         source = captures.source(capture)
         health = source.health(capture, offsets)
         estimates = dict(source.estimates(capture))
-    except MillraceError as trouble:  # of the database, or of one table: the rest can still be told
+    except MillraceError as trouble:  # of the database, or of one table; whatever else is wrong may be for that
         error, fix = trouble.what, trouble.remedy
-    if error is not None:
-        pass  # whatever else is wrong may be for that
-    elif health.lost:
-        state, error = "LOST", health.lost
-        fix = f"`millrace capture snapshot {name} --repair` reads the tables again and removes rows deleted meanwhile"
-    elif state == "FAILED":
-        error, fix = failures.told(name, trace)
-    elif state == "ABSENT":
-        error, fix = "its connector is gone from Kafka Connect", f"`millrace capture resume {name}` makes it again"
-    elif found.repairing:
-        error = "the repair of a gap was begun and not ended: rows that were deleted in it may be left"
-        fix = f"`millrace capture snapshot {name} --repair` does it again"
-    elif state == "STOPPED" or found.unread:
-        error = "it was being changed, and that was not ended"
-        fix = f"`millrace capture resume {name}` ends it"
-    elif truncated := truncates.waiting(captures, name):
-        error = f"{', '.join(truncated)} was truncated, and its rows are still in the topic"
-        fix = f"`millrace capture resume {name}` removes them (a running app does it by itself)"
-        if found.kind == "mysql":
-            fix = f"`millrace capture remove {name} --topics`, then `millrace capture add` reads it anew"
+    else:
+        if health.lost:
+            state = "LOST"
+        error, fix = _trouble(captures, found, health, state, trace)
     return CaptureStatus(
         capture=name,
         state=state.lower(),
@@ -95,6 +80,31 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
         fix=fix,
         tables=_tables(captures.log, found, estimates, offsets, sample_s),
     )
+
+
+def _trouble(
+    captures: Captures, found: Remembered, health: Health, state: str, trace: str
+) -> tuple[str, str] | tuple[None, None]:
+    """What is wrong, the worst of it, and what to do."""
+    name = found.capture.name
+    if health.lost:
+        fix = f"`millrace capture snapshot {name} --repair` reads the tables again and removes rows deleted meanwhile"
+        return health.lost, fix
+    if state == "FAILED":
+        return failures.told(name, trace)
+    if state == "ABSENT":
+        return "its connector is gone from Kafka Connect", f"`millrace capture resume {name}` makes it again"
+    if found.repairing:
+        error = "the repair of a gap was begun and not ended: rows that were deleted in it may be left"
+        return error, f"`millrace capture snapshot {name} --repair` does it again"
+    if state == "STOPPED" or found.unread:
+        return "it was being changed, and that was not ended", f"`millrace capture resume {name}` ends it"
+    if truncated := truncates.waiting(captures, name):
+        error = f"{', '.join(truncated)} was truncated, and its rows are still in the topic"
+        if found.kind == "mysql":
+            return error, f"`millrace capture remove {name} --topics`, then `millrace capture add` reads it anew"
+        return error, f"`millrace capture resume {name}` removes them (a running app does it by itself)"
+    return None, None
 
 
 def _tables(
