@@ -157,10 +157,11 @@ def test_dead_letters_that_a_crash_left_out_are_written_at_the_next_start(
     values, junk = with_junk(events(2, 30))
     project.log.topics.create("views")
     project.write("views", values)
-    with Run(app, project.settings, once=True, spark=spark) as run, monkeypatch.context() as crashed:
+    with monkeypatch.context() as crashed:  # around the run: it looks for dead letters once more when it ends
         crashed.setattr(DeadLetters, "keep", lambda *_: 0)
-        while not run.done:
-            run.poll()
+        with Run(app, project.settings, once=True, spark=spark) as run:
+            while not run.done:
+                run.poll()
     assert not list(project.log.dead.list("views"))
 
     once(spark, project, app)  # there is nothing new to read
