@@ -8,15 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["App", "Log", "MillraceError", "__version__", "now"]
+__all__ = ["App", "Log", "MillraceError", "__version__", "adaptive", "marked", "monotonic", "now"]
 
 if TYPE_CHECKING:
     from millrace.engine import now
     from millrace.errors import MillraceError
-    from millrace.flow import App
+    from millrace.flow import App, adaptive, marked, monotonic
     from millrace.log import Log
 
-_HOMES = {"App": "millrace.flow", "Log": "millrace.log", "MillraceError": "millrace.errors", "now": "millrace.engine"}
+_HOMES = {
+    "App": "millrace.flow",
+    "Log": "millrace.log",
+    "MillraceError": "millrace.errors",
+    "adaptive": "millrace.flow",
+    "marked": "millrace.flow",
+    "monotonic": "millrace.flow",
+    "now": "millrace.engine",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -75,8 +75,8 @@ class Writer(threading.Thread):
                         self._transaction(connection)
                         self.transactions += 1
                         time.sleep(PAUSE_S)
-            except (psycopg.OperationalError, psycopg.InterfaceError):
-                time.sleep(0.2)  # killed: it comes back
+            except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.Rollback):
+                time.sleep(0.2)  # killed: it comes back (a rollback comes out here if it was killed during that)
             except BaseException as error:
                 self.failure = error
                 return

@@ -31,6 +31,7 @@ def judged(spark: SparkSession, read: Topic, values: list[bytes | None]) -> list
 
     source = Source(read, schema_of(read), "views", "metric", {})
     raw = spark.createDataFrame([(n, value) for n, value in enumerate(values)], "n int, value binary")
+    raw = raw.withColumn("timestamp", F.lit("2026-06-01 00:00:00").cast("timestamp"))
     reason = F.when(source._misfit(), source._reason())
     rows: list[Any] = source._parsed(raw).select("n", reason.alias("reason")).orderBy("n").collect()
     return [row.reason for row in rows]

@@ -14,7 +14,7 @@ import pytest
 
 from millrace import errors
 from millrace.errors import MillraceError
-from millrace.flow import App, Stream, Topic
+from millrace.flow import App, Fixed, Stream, Topic
 
 SCHEMA = "url string, user long, at timestamp"
 
@@ -38,7 +38,7 @@ def joins(a: Any, b: Any) -> Any:
 
 def test_nodes_are_frozen_and_know_their_line() -> None:
     _, views = app_with_views()
-    assert views.lateness_ms == 10_000
+    assert views.lateness == Fixed(10_000)
     assert views.where.file.endswith("test_app.py")
     assert "app.topic(" in Path(__file__).read_text().splitlines()[views.where.line - 1]
     with pytest.raises(FrozenInstanceError):

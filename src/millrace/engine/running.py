@@ -42,6 +42,9 @@ _REPORTS_KEPT = 100
 SEEN = "seen"
 DAY_MS = 86_400_000
 
+# In the checkpoint: how far each source's event time had come after each epoch.
+CLOCKS = "clocks"
+
 # How long an interrupted epoch may take to notice.
 _STOP_NOW = "15s"
 
@@ -131,7 +134,7 @@ def start(
             definition.check(flow, sources, folder, old, new)
             _refuse_gap(flow, sources, folder, log)
             _refuse_stale(flow, sources, folder, log)
-        writer = _writer(own, flow, sources, log)
+        writer = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once)
         if old is not None and flow.shared is not None:
             joining = (set(new.streams) - set(old.streams)) | anew
             _catch_up(own, flow, sources, folder, joining, log)
@@ -164,9 +167,14 @@ def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
 
-def _writer(spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], log: Log) -> DataStreamWriter:
+def _writer(
+    spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], log: Log, clocks: Path, once: bool
+) -> DataStreamWriter:
     settings, spark_log = log.settings, log_file(log.settings)
-    frames = {source.readable: source.stream(spark) for source in sources}
+    frames = {
+        source.readable: source.stream(spark, clocks, once) if isinstance(source, Source) else source.stream(spark)
+        for source in sources
+    }
     if flow.shared is not None:
         fanout, signed = Fanout(flow, settings), frames[flow.shared]
         for stream in flow.streams:

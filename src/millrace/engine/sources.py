@@ -11,22 +11,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
-from millrace import local
+from millrace import durations, local
 from millrace.config import Settings
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
+from millrace.flow.time import Adaptive, Fixed, Marked
+from millrace.kernel.clock import Clock, install
 from millrace.log.java import java_options
 
 # An epoch's size has a limit, so that a backlog does not become one giant batch that fills memory and disk.
 MOST_RECORDS_AN_EPOCH = 250_000
 
-ROWS, DEAD = "rows", "dead"
+ROWS, DEAD, MARKERS = "rows", "dead", "markers"
 
 # Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
 # drive the watermark to a place from which it never comes back.
@@ -77,8 +80,11 @@ class Source:
         """What of its columns a checkpoint depends on."""
         return ddl(self.schema)
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """The rows that fit, with the watermark on the time column; how many did not is observed on the way."""
+    def stream(self, spark: SparkSession, clocks: Path | None = None, once: bool = False) -> DataFrame:
+        """The rows that fit, with the watermark on the time column; how many did not is observed on the way.
+
+        `clocks` is the folder where the clock's state is kept; `once`, that the query reads what is there and stops.
+        """
         raw = (
             spark.readStream.format("kafka")
             .options(**self.options)
@@ -86,15 +92,20 @@ class Source:
             .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
             .load()
         )
-        parsed = self._parsed(raw).select(_PARSED, self._misfit().alias(DEAD))
+        parsed = self._parsed(raw).select(_PARSED, self._misfit().alias(DEAD), "partition", "timestamp")
+        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD)]
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
-        observed = parsed.observe(
-            self.metric, F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD)
-        )
+        if self.topic.time is None:
+            return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
+        install(spark)
+        clock = clock_of(self.topic, clocks, once)
+        row, marks = F.col(f"{_PARSED}.{_ROW}"), self._marks()
+        tells = self.topic.time if marks is None else marks
+        seen = clock.seen(F.col("partition"), F.when(~F.col(DEAD), row[tells]), F.col("timestamp"))
+        markers = F.lit(None) if marks is None else F.when(~F.col(DEAD) & row[marks].isNotNull(), 1)
+        observed = parsed.observe(self.metric, *counts, F.count(markers).alias(MARKERS), seen)
         rows = observed.where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
-        if self.topic.time and self.topic.lateness_ms is not None:
-            rows = rows.withWatermark(self.topic.time, f"{self.topic.lateness_ms} milliseconds")
-        return rows
+        return clock.on(rows if marks is None else rows.where(F.col(_quoted(marks)).isNull()), self.topic.time)
 
     def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
         """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
@@ -129,12 +140,30 @@ class Source:
             | parsed[_END].isNull()
             | ~F.is_valid_utf8(F.col("value").cast("string"))
         )
+        marks = self._marks()
+        event = F.lit(True) if marks is None else parsed[_ROW][marks].isNull()
         for field in self._needed():
-            misfit = misfit | parsed[_ROW][field.name].isNull()
+            misfit = misfit | (event & parsed[_ROW][field.name].isNull())
         if self.topic.time:
-            time = parsed[_ROW][self.topic.time]
-            misfit = misfit | ~time.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
+            misfit = misfit | ~self._possible(F.coalesce(parsed[_ROW][marks or self.topic.time], self._time()))
+        if self.topic.ahead_ms is not None:
+            misfit = misfit | self._ahead()
         return F.coalesce(misfit, F.lit(True))
+
+    def _marks(self) -> str | None:
+        """The column by which the source says how far it is complete."""
+        return self.topic.lateness.column if isinstance(self.topic.lateness, Marked) else None
+
+    def _time(self) -> Column:
+        return F.col(_PARSED)[_ROW][self.topic.time]
+
+    def _possible(self, time: Column) -> Column:
+        return time.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
+
+    def _ahead(self) -> Column:
+        """Whether the event says that it happened long after it arrived."""
+        bound_us = F.lit((self.topic.ahead_ms or 0) * 1_000)
+        return F.coalesce(F.unix_micros(self._time()) - F.unix_micros("timestamp") > bound_us, F.lit(False))
 
     def _reason(self) -> Column:
         """Says what does not fit. Only ever computed for records that do not, so it may take its time."""
@@ -153,8 +182,16 @@ class Source:
             .when(~F.is_valid_utf8(text), "not UTF-8")
             .when(~text.rlike(r"^\s*\{"), "not a JSON object")
             .when(parsed[_END].isNull() & F.try_parse_json(text).isNull(), "not JSON")
-            .otherwise(F.coalesce(*faults, F.lit(f"its time {self.topic.time!r} is not between the years 1 and 9999")))
+            .otherwise(F.coalesce(*faults, *self._wrong_clock()))
         )
+
+    def _wrong_clock(self) -> list[Column]:
+        impossible = F.lit(f"its time {self.topic.time!r} is not between the years 1 and 9999")
+        if self.topic.ahead_ms is None:
+            return [impossible]
+        bound = durations.spoken(self.topic.ahead_ms)
+        told = f"its time {self.topic.time!r} is more than {bound} after its arrival: a clock is wrong"
+        return [F.when(self._possible(self._time()) & self._ahead(), F.lit(told)), impossible]
 
     def _wrong_type(self, field: StructField) -> Column:
         alone = StructType([StructField(field.name, field.dataType), StructField(_CORRUPT, StringType())])
@@ -162,6 +199,16 @@ class Source:
 
     def _needed(self) -> list[StructField]:
         return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
+
+
+def clock_of(topic: Topic, folder: Path | None, once: bool) -> Clock:
+    """The kernel's clock for a topic with a time."""
+    kept = None if folder is None else (folder / topic.name).absolute().as_uri()
+    lateness = topic.lateness
+    if isinstance(lateness, Adaptive):
+        bounds = (lateness.quantile, lateness.least_ms, lateness.most_ms, lateness.margin_ms)
+        return Clock(0, topic.idle_ms, *bounds, once=once, folder=kept)
+    return Clock(lateness.lag_ms if isinstance(lateness, Fixed) else 0, topic.idle_ms, once=once, folder=kept)
 
 
 def schema_of(topic: Topic) -> StructType:
@@ -183,6 +230,10 @@ def kafka_options(settings: Settings) -> dict[str, str]:
     """Address and security, in the names of Spark's Kafka connector."""
     options = {"bootstrap.servers": local.address(settings, "kafka"), **java_options(settings)}
     return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def ddl(schema: StructType) -> str:

@@ -65,6 +65,18 @@ class TimeInvalid(UserError):
     fix = "name a column of its schema that is a timestamp"
 
 
+class TimeUnknown(UserError):
+    code = "MR-TIME-UNKNOWN"
+    text = "{name!r} does not know when its rows happened: columns with an event time: {found}"
+    fix = "keep the topic's time column as it is in what comes before, or name one with time="
+
+
+class LateSideOutside(UserError):
+    code = "MR-LATE-SIDE-OUTSIDE"
+    text = "late rows are to go to the topic {topic!r}, but this window is not part of an app's stream"
+    fix = "use it inside a function of @app.stream, or choose mr.late.drop(), .allow(…) or .update(…)"
+
+
 class CycleFound(UserError):
     code = "MR-CYCLE-FOUND"
     text = "{name!r} feeds itself: {path}"

@@ -11,18 +11,26 @@ from millrace.flow.graph import Edge, Graph
 from millrace.flow.loading import load_app
 from millrace.flow.nodes import Node, Readable, Stream, Topic, Traffic
 from millrace.flow.tables import Changes, Database, Table
+from millrace.flow.time import Adaptive, Fixed, Lateness, Marked, adaptive, marked, monotonic
 
 __all__ = [
+    "Adaptive",
     "App",
     "Changes",
     "Database",
     "Edge",
+    "Fixed",
     "Graph",
+    "Lateness",
+    "Marked",
     "Node",
     "Readable",
     "Stream",
     "Table",
     "Topic",
     "Traffic",
+    "adaptive",
     "load_app",
+    "marked",
+    "monotonic",
 ]

@@ -6,24 +6,20 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millrace import durations
 from millrace.capture.definition import HISTORY, capture
 from millrace.errors import (
-    DurationInvalid,
     InputForeign,
     InputMissing,
     InputUnknown,
-    LatenessMissing,
     NameTaken,
     OptionInvalid,
     ParametersInvalid,
     SchemaMissing,
-    TimeInvalid,
-    TimeMissing,
     Where,
     nearest,
 )
 from millrace.flow import schema as schemas
+from millrace.flow import topics
 from millrace.flow.graph import Graph
 from millrace.flow.nodes import (
     PARTITIONS,
@@ -40,8 +36,8 @@ from millrace.flow.nodes import (
     kind,
 )
 from millrace.flow.tables import FORMATS, Changes, Database, Table
+from millrace.flow.time import AHEAD, IDLE, Duration, Lateness
 
-MOST_PARTITIONS = 10_000
 EMISSIONS = ("updates", "final")
 
 
@@ -62,16 +58,21 @@ class App:
         schema: str,
         *,
         time: str | None = None,
-        lateness: str | None = None,
+        lateness: Duration | Lateness | None = None,
+        idle: Duration = IDLE,
+        ahead: Duration | None = AHEAD,
         partitions: int = PARTITIONS,
     ) -> Topic:
         """Declares a topic of JSON records with these columns, to be read by streams.
 
         `time` names the column that says when an event happened; then `lateness` says how long to wait for events
-        that come late ("10 seconds"). `partitions` counts when the topic does not exist yet and is created.
+        that come late: "10 seconds", or `mr.adaptive(…)`, `mr.monotonic()`, `mr.marked(…)`. A partition that is silent
+        for `idle` is not waited for. An event whose time is more than `ahead` after its arrival has a wrong clock and
+        goes to the dead letters. `partitions` counts when the topic does not exist yet and is created.
         """
         where = caller()
-        topic = _topic(checked_name("a topic", name, where), schema, time, lateness, partitions, where)
+        checked_name("a topic", name, where)
+        topic = topics.topic(name, schema, time, lateness, partitions, where, idle=idle, ahead=ahead)
         self._add(topic)
         return topic
 
@@ -138,7 +139,7 @@ class App:
         emit: Emit | None = None,
         schema: str | None = None,
         time: str | None = None,
-        lateness: str | None = None,
+        lateness: Duration | Lateness | None = None,
         partitions: int = PARTITIONS,
     ) -> Callable[[Body], Stream]:
         """Makes a stream of a function: one DataFrame in for each input, one out, written to the topic of its name.
@@ -152,7 +153,7 @@ class App:
         def register(body: Body) -> Stream:
             flow = checked_name("a stream", name or getattr(body, "__name__", body), where)
             if to is None:
-                output = _topic(flow, schema, time, lateness, partitions, where, optional=True)
+                output = topics.output(flow, schema, time, lateness, partitions, where)
             else:
                 self._own(flow, to, where)
                 _refuse_twice(flow, schema=schema, time=time, lateness=lateness, where=where)
@@ -234,43 +235,6 @@ class App:
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self._nodes)} nodes)"
-
-
-def _topic(
-    name: str,
-    schema: str | None,
-    time: str | None,
-    lateness: str | None,
-    partitions: int,
-    where: Where,
-    optional: bool = False,
-) -> Topic:
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
-        remedy = f"a whole number from 1 to {MOST_PARTITIONS}"
-        raise OptionInvalid(name=name, option="partitions", given=partitions, remedy=remedy, where=where)
-    if schema is None and optional and time is None and lateness is None:
-        return Topic(name, None, None, None, partitions, where)
-    found = schemas.columns(name, schema or "", where)
-    if time is None:
-        if lateness is not None:
-            raise TimeMissing(name=name, where=where)
-        return Topic(name, schema, None, None, partitions, where)
-    if time not in found:
-        reason = "is not a column of it"
-        raise TimeInvalid(name=name, column=time, reason=reason, hint=nearest(str(time), found), where=where)
-    if not found[time].lower().startswith("timestamp"):
-        raise TimeInvalid(name=name, column=time, reason=f"is a {found[time]}", hint="", where=where)
-    if lateness is None:
-        raise LatenessMissing(name=name, where=where)
-    return Topic(name, schema, time, _lateness_ms(name, lateness, where), partitions, where)
-
-
-def _lateness_ms(name: str, lateness: str, where: Where) -> int:
-    try:
-        return durations.milliseconds(lateness)
-    except (DurationInvalid, AttributeError):
-        remedy = 'write a number and a unit, for example "10 seconds" or "2 minutes"'
-        raise OptionInvalid(name=name, option="lateness", given=lateness, remedy=remedy, where=where) from None
 
 
 def _readable(source: Input) -> None:

@@ -164,8 +164,8 @@ def _facts(node: Node) -> str:
     if isinstance(node, Changes):
         return "every change as it was captured"
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]
-    if node.time and node.lateness_ms is not None:
-        facts.append(f"time {node.time}, up to {durations.spoken(node.lateness_ms)} late")
+    if node.time:
+        facts.append(f"time {node.time}, {node.lateness}")
     return "; ".join(facts)
 
 

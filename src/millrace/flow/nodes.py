@@ -16,6 +16,8 @@ from millrace.flow.tables import Changes, Database, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from millrace.flow.time import Lateness
+
 Body: TypeAlias = "Callable[..., DataFrame]"
 Maker: TypeAlias = Callable[..., Mapping[str, Any]]
 Emit: TypeAlias = Literal["updates", "final"]
@@ -35,16 +37,19 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 class Topic:
     """A named log of JSON records with these columns (a Spark DDL string).
 
-    `time` is the column that says when an event happened, `lateness_ms` how far the clock of events stays behind the
-    newest of them.
+    `time` is the column that says when an event happened, `lateness` how long to wait for events that come late. A
+    partition that is silent for `idle_ms` is not waited for; an event more than `ahead_ms` ahead of its arrival (None:
+    however far) does not fit.
     """
 
     name: str
     schema: str | None
     time: str | None
-    lateness_ms: int | None
+    lateness: Lateness | None
     partitions: int
     where: Where
+    idle_ms: int = 0
+    ahead_ms: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,75 @@
+"""Where windows begin and end: half open, so that an event on an edge belongs to the window that begins there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zoneinfo import available_timezones
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from millrace.errors import OptionInvalid, Where, nearest
+from millrace.flow.time import Duration, duration_ms
+
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Windows `size_us` long that begin every `every_us`, counted from 1970 plus an offset. With a zone, days are those
+    of its calendar: an hour shorter or longer when the clocks change."""
+
+    size_us: int
+    every_us: int
+    offset_us: int = 0
+    zone: str | None = None
+
+    def of(self, time: Column) -> Column:
+        """The windows of an event, an array of (start, end) in µs, those that end first in front."""
+        if self.zone is not None:
+            day = F.unix_date(F.from_utc_timestamp(time, self.zone).cast("date")).cast("long") * _DAY_US
+            starts = self._starts(day)
+            return F.transform(
+                starts,
+                lambda start: F.struct(
+                    self._instant(start).alias("start"), self._instant(start + self.size_us).alias("end")
+                ),
+            )
+        starts = self._starts(F.unix_micros(time))
+        return F.transform(starts, lambda start: F.struct(start.alias("start"), (start + self.size_us).alias("end")))
+
+    def _starts(self, time_us: Column) -> Column:
+        last = time_us - F.pmod(time_us - F.lit(self.offset_us), F.lit(self.every_us))
+        most = -(-self.size_us // self.every_us)
+        starts = F.array(*(last - F.lit(back * self.every_us) for back in reversed(range(most))))
+        return starts if most == 1 else F.filter(starts, lambda start: start + self.size_us > time_us)
+
+    def _instant(self, local_us: Column) -> Column:
+        """When a day of the zone's calendar begins."""
+        return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(local_us), F.lit(self.zone)))
+
+
+def edges(size: Duration, every: Duration | None, offset: Duration, zone: str | None, where: Where) -> Edges:
+    size_us = duration_ms("window", "size", size, where) * 1_000
+    every_us = size_us if every is None else duration_ms("window", "every", every, where) * 1_000
+    offset_us = duration_ms("window", "offset", offset, where) * 1_000
+    if size_us <= 0:
+        raise OptionInvalid(name="window", option="size", given=size, remedy="longer than nothing", where=where)
+    if not 0 < every_us <= size_us:
+        remedy = "at most the window's size: rows between two windows would belong to none"
+        raise OptionInvalid(name="window", option="every", given=every, remedy=remedy, where=where)
+    if size_us // every_us > MOST_WINDOWS:
+        remedy = f"at most {MOST_WINDOWS} windows for each row; `lookback` looks back from each event"
+        raise OptionInvalid(name="window", option="every", given=every, remedy=remedy, where=where)
+    if zone is not None:
+        if zone not in available_timezones():
+            remedy = f"a name such as 'Europe/Berlin'{nearest(str(zone), sorted(available_timezones()))}"
+            raise OptionInvalid(name="window", option="zone", given=zone, remedy=remedy, where=where)
+        if size_us % _DAY_US or every_us % _DAY_US or offset_us % _DAY_US:
+            remedy = "only with whole days: shorter windows are the same in every zone; shift them with `offset`"
+            raise OptionInvalid(name="window", option="zone", given=zone, remedy=remedy, where=where)
+    return Edges(size_us, every_us, offset_us, zone)
+
+
+# Each row counts in so many windows: it goes over the network as often.
+MOST_WINDOWS = 1_000

@@ -1,0 +1,216 @@
+"""Windows of event time over a DataFrame: tumbling, hopping, sessions.
+
+On a stream they are the kernel's, which tells late rows apart; on a batch they are Spark's own, and nothing is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
+
+from millrace.errors import LateSideOutside, OptionInvalid, TimeUnknown, Where, nearest
+from millrace.flow.aggregates import Aggregate, checked
+from millrace.flow.edges import Edges, edges
+from millrace.flow.late import Late
+from millrace.flow.nodes import caller
+from millrace.flow.time import Duration, duration_ms
+from millrace.kernel import windows as kernel
+
+if TYPE_CHECKING:
+    from millrace.flow.nodes import Emit
+
+By: TypeAlias = str | Column | Sequence[str | Column]
+Side: TypeAlias = Callable[[DataFrame, str], DataFrame]
+
+START, END, REPLACES = "window_start", "window_end", "replaces"
+EMISSIONS = ("final", "updates")
+
+# What late rows were counted as, in an observation whose name begins so.
+LATE_METRIC = "millrace.late."
+REFUSED, ALLOWED = "refused", "allowed"
+
+# While a flow is built or an epoch of it written: where the rows go that a window with `late.side` refuses.
+side: ContextVar[Side | None] = ContextVar("side", default=None)
+
+_numbers = count(1)
+
+
+def window(
+    rows: DataFrame,
+    size: Duration,
+    /,
+    *,
+    by: By = (),
+    every: Duration | None = None,
+    offset: Duration = "0 seconds",
+    zone: str | None = None,
+    emit: Emit | None = None,
+    late: Late | None = None,
+    time: str | None = None,
+    **aggregates: Aggregate,
+) -> DataFrame:
+    """Aggregates of windows that are `size` long; a new one begins every `every` (as long as they are, unless said).
+
+    `by` names the columns of a key. `emit` says when results are told: "final", once, when the window has closed, or
+    "updates", whenever they change. `late` says what is done with rows that come after: `mr.late.drop()`, `.allow(…)`,
+    `.side(…)`, `.update(…)`. Columns: the key, `window_start`, `window_end`, the aggregates.
+    """
+    where = caller()
+    return _windows(rows, edges(size, every, offset, zone, where), 0, by, emit, late, time, aggregates, where)
+
+
+def session(
+    rows: DataFrame,
+    gap: Duration,
+    /,
+    *,
+    by: By = (),
+    emit: Emit | None = None,
+    late: Late | None = None,
+    time: str | None = None,
+    **aggregates: Aggregate,
+) -> DataFrame:
+    """Aggregates of sessions: the events of a key with less than `gap` between each and the next. A session ends `gap`
+    after its last event. Where results can change after they were told, `replaces` names those that are no longer true:
+    an event between two sessions makes them one."""
+    where = caller()
+    gap_us = duration_ms("session", "gap", gap, where) * 1_000
+    if gap_us <= 0:
+        raise OptionInvalid(name="session", option="gap", given=gap, remedy="longer than nothing", where=where)
+    return _windows(rows, None, gap_us, by, emit, late, time, aggregates, where)
+
+
+def _windows(
+    rows: DataFrame,
+    shape: Edges | None,
+    gap_us: int,
+    by: By,
+    emit: Emit | None,
+    late: Late | None,
+    time: str | None,
+    given: dict[str, Aggregate],
+    where: Where,
+) -> DataFrame:
+    name = "window" if shape else "session"
+    wanted = checked(name, given, where)
+    if emit not in EMISSIONS:
+        remedy = 'choose "final" (once, when the window has closed) or "updates" (whenever results change)'
+        raise OptionInvalid(name=name, option="emit", given=emit, remedy=remedy, where=where)
+    if not isinstance(late, Late):
+        remedy = "choose what is done with late rows: mr.late.drop(), .allow(…), .side(…) or .update(…)"
+        raise OptionInvalid(name=name, option="late", given=late, remedy=remedy, where=where)
+    at = F.col(kernel.quoted(_time_of(rows, time, name, where)))
+    keys = _keys(rows, by)
+    for column in wanted:
+        if column in (*keys, START, END, REPLACES):
+            remedy = "give this aggregate another name: that one is taken"
+            raise OptionInvalid(name=name, option=column, given="an aggregate", remedy=remedy, where=where)
+    values: dict[str, tuple[str, Column]] = {column: (each.kind, _looked_at(each)) for column, each in wanted.items()}
+    if not rows.isStreaming:
+        return _batch(rows, shape, gap_us, keys, at, values)
+    grace_us = late.grace_ms * 1_000
+    settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
+    try:
+        told = kernel.windows(
+            rows, keys=keys, time=at, edges=shape.of(at) if shape else None, values=values, settings=settings
+        )
+    except kernel.Unfit as error:
+        remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
+        raise OptionInvalid(name=name, option="aggregates", given=str(error), remedy=remedy, where=where) from None
+    counted = _counted(told)
+    if late.topic is not None:
+        divide = side.get()
+        if divide is None:
+            raise LateSideOutside(topic=late.topic, where=where)
+        counted = divide(counted, late.topic)
+    # A session's edges move, so whoever holds its results by them has to be told which are gone.
+    replaced = late.corrects or (shape is None and (emit == "updates" or late.grace_ms > 0))
+    return counted.where(F.col(kernel.KIND) == kernel.RESULT).select(
+        *(F.col(kernel.quoted(key)) for key in keys),
+        F.col(kernel.START).alias(START),
+        F.col(kernel.END).alias(END),
+        *(F.col(kernel.quoted(column)) for column in values),
+        *([F.col(kernel.REPLACES).alias(REPLACES)] if replaced else []),
+    )
+
+
+def _counted(told: DataFrame) -> DataFrame:
+    kind = F.col(kernel.KIND)
+    return told.observe(
+        f"{LATE_METRIC}{next(_numbers)}",
+        F.count(F.when(kind == kernel.REFUSED, 1)).alias(REFUSED),
+        F.count(F.when(kind == kernel.ALLOWED, 1)).alias(ALLOWED),
+    )
+
+
+def _time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
+    """The column with the events' times: the one with the watermark."""
+    marked = [field.name for field in rows.schema.fields if "spark.watermarkDelayMs" in field.metadata]
+    if given is not None:
+        if given not in rows.columns or (rows.isStreaming and given not in marked):
+            remedy = f"name the topic's time column{nearest(given, marked or rows.columns)}"
+            raise OptionInvalid(name=name, option="time", given=given, remedy=remedy, where=where)
+        return given
+    if len(marked) != 1:
+        raise TimeUnknown(name=name, found=", ".join(marked) or "none", where=where)
+    return marked[0]
+
+
+def _keys(rows: DataFrame, by: By) -> dict[str, Column]:
+    given = [by] if isinstance(by, str | Column) else list(by)
+    columns = [F.col(kernel.quoted(each)) if isinstance(each, str) else each for each in given]
+    names = rows.select(*columns).columns if columns else []
+    return dict(zip(names, columns, strict=True))
+
+
+def _looked_at(aggregate: Aggregate) -> Column:
+    if aggregate.of is None:
+        return F.lit(True)
+    if not isinstance(aggregate.of, str):
+        return aggregate.of
+    return F.expr(aggregate.of) if aggregate.kind == "count" else F.col(kernel.quoted(aggregate.of))
+
+
+def _batch(
+    rows: DataFrame,
+    shape: Edges | None,
+    gap_us: int,
+    keys: dict[str, Column],
+    at: Column,
+    values: dict[str, tuple[str, Column]],
+) -> DataFrame:
+    """The same by Spark's own operators, over everything there is."""
+    wanted = [
+        _native(kind, column, at, rows.select(column).schema[0].dataType == BooleanType()).alias(name)
+        for name, (kind, column) in values.items()
+    ]
+    named = [column.alias(name) for name, column in keys.items()]
+    if shape is None:
+        found = rows.groupBy(*named, F.session_window(at, f"{gap_us} microseconds").alias("__window")).agg(*wanted)
+        start, end = F.col("__window.start"), F.col("__window.end")
+    else:
+        placed = rows.select("*", F.explode(shape.of(at)).alias("__window"))
+        found = placed.groupBy(*named, "__window").agg(*wanted)
+        start, end = F.timestamp_micros("__window.start"), F.timestamp_micros("__window.end")
+    return found.select(
+        *(F.col(kernel.quoted(key)) for key in keys),
+        start.alias(START),
+        end.alias(END),
+        *(F.col(kernel.quoted(name)) for name in values),
+    )
+
+
+def _native(kind: str, column: Column, at: Column, flag: bool) -> Column:
+    if kind == "count":
+        return F.count(F.when(column, 1)) if flag else F.count(column)
+    if kind in ("first", "last"):
+        pair = F.when(column.isNotNull(), F.struct(at.alias("at"), column.alias("value")))
+        return (F.min(pair) if kind == "first" else F.max(pair))["value"]
+    functions = {"sum": F.sum, "avg": F.avg, "min": F.min, "max": F.max, "distinct": F.count_distinct}
+    return functions[kind](column)

@@ -1,0 +1,79 @@
+"""The clock of a source: its watermark is the least over the partitions, not Spark's one greatest; `model/clock.py` says
+what it must do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.kernel.calling import operator
+
+SEEN = "seen"
+_SETTINGS = "millrace.clock"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far event time has come. `lag_ms` is fixed unless `quantile` says that it follows the events' delays.
+
+    `idle_ms`: for how long a partition that was read to its end is waited for. With `once`, one that has no record is
+    not waited for at all. `folder` keeps the state of each epoch; without, a restart begins anew. `now_ms` stops the
+    time of day, for tests.
+    """
+
+    lag_ms: int
+    idle_ms: int
+    quantile: float | None = None
+    least_ms: int = 0
+    most_ms: int = 0
+    margin_ms: int = 0
+    once: bool = False
+    folder: str | None = None
+    now_ms: int | None = None
+
+    def _settings(self) -> str:
+        words = {key: value for key, value in asdict(self).items() if value is not None}
+        return json.dumps({_camel(key): value for key, value in words.items()})
+
+    def seen(self, partition: Column, time: Column, arrival: Column) -> Column:
+        """The aggregate to be observed under the name `SEEN`; `time` is null for a record that is no event."""
+        name = "millrace_seen" if self.quantile is None else "millrace_seen_delays"
+        return F.call_function(name, F.unix_micros(arrival), partition.cast("int"), F.unix_micros(time)).alias(SEEN)
+
+    def on(self, rows: DataFrame, time: str) -> DataFrame:
+        """The rows with this clock's watermark on their time column. The observation has to stand below."""
+        column = F.col(_quoted(time)).alias(time, metadata={_SETTINGS: self._settings()})
+        others = [F.col(_quoted(name)) for name in rows.columns]
+        placed = [column if name == time else other for name, other in zip(rows.columns, others, strict=True)]
+        # Should the clock not be installed, Spark's own watermark with the greatest lag is the careful one.
+        return rows.select(*placed).withWatermark(time, f"{max(self.lag_ms, self.most_ms)} milliseconds")
+
+
+def install(spark: SparkSession) -> None:
+    """Makes a session's queries look for clocks. Each session of `newSession` needs it."""
+    operator(spark, "Clocks").install(spark._jsparkSession)
+
+
+def tick(spark: SparkSession, query: Any) -> bool:
+    """Looks at the time of day again, for a query without new rows. Says whether its watermark moved."""
+    return bool(operator(spark, "Clocks").tick(query._jsq.streamingQuery()))
+
+
+def seen_of(observed: Mapping[str, Any]) -> dict[int, int]:
+    """From a report: the greatest time (µs) that the epoch saw of each partition."""
+    found = json.loads(observed.get(SEEN) or "{}")
+    return {int(number): greatest for number, (greatest, _) in found.items() if greatest is not None}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,110 @@
+package millrace.kernel;
+
+import java.io.DataInput;
+import java.io.DataOutput;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.StringType;
+
+/** The few types in which the kernel holds values, each in Spark's order and written in its own bytes. */
+enum Carrier {
+  LONG {
+    @Override Object plus(Object one, Object two) { return Math.addExact((Long) one, (Long) two); }
+    @Override int compare(Object one, Object two) { return Long.compare((Long) one, (Long) two); }
+    @Override void write(Object value, DataOutput out) throws IOException { out.writeLong((Long) value); }
+    @Override Object read(DataInput in) throws IOException { return in.readLong(); }
+  },
+  DOUBLE {
+    @Override Object plus(Object one, Object two) { return (Double) one + (Double) two; }
+
+    /** NaN is the greatest, and the two zeros are one. */
+    @Override int compare(Object one, Object two) { return Double.compare((Double) one + 0.0, (Double) two + 0.0); }
+
+    @Override void write(Object value, DataOutput out) throws IOException { out.writeDouble((Double) value); }
+    @Override Object read(DataInput in) throws IOException { return in.readDouble(); }
+  },
+  DECIMAL {
+    @Override Object plus(Object one, Object two) { return ((BigDecimal) one).add((BigDecimal) two); }
+    @Override int compare(Object one, Object two) { return ((BigDecimal) one).compareTo((BigDecimal) two); }
+
+    @Override
+    void write(Object value, DataOutput out) throws IOException {
+      BigDecimal decimal = (BigDecimal) value;
+      out.writeInt(decimal.scale());
+      bytes(decimal.unscaledValue().toByteArray(), out);
+    }
+
+    @Override
+    Object read(DataInput in) throws IOException {
+      int scale = in.readInt();
+      return new BigDecimal(new BigInteger(bytes(in)), scale);
+    }
+  },
+  TEXT {
+    @Override Object plus(Object one, Object two) { throw new UnsupportedOperationException(); }
+
+    /** By the bytes of UTF-8, as Spark does; Java's own order is that of UTF-16. */
+    @Override
+    int compare(Object one, Object two) {
+      return Arrays.compareUnsigned(utf8(one), utf8(two));
+    }
+
+    @Override void write(Object value, DataOutput out) throws IOException { bytes(utf8(value), out); }
+    @Override Object read(DataInput in) throws IOException { return new String(bytes(in), StandardCharsets.UTF_8); }
+  },
+  BYTES {
+    @Override Object plus(Object one, Object two) { throw new UnsupportedOperationException(); }
+    @Override int compare(Object one, Object two) { return Arrays.compareUnsigned((byte[]) one, (byte[]) two); }
+    @Override void write(Object value, DataOutput out) throws IOException { bytes((byte[]) value, out); }
+    @Override Object read(DataInput in) throws IOException { return bytes(in); }
+  };
+
+  static Carrier of(DataType type) {
+    if (type instanceof LongType) return LONG;
+    if (type instanceof DoubleType) return DOUBLE;
+    if (type instanceof DecimalType) return DECIMAL;
+    if (type instanceof StringType) return TEXT;
+    if (type instanceof BinaryType) return BYTES;
+    throw new IllegalArgumentException(type.sql());
+  }
+
+  abstract Object plus(Object one, Object two);
+
+  abstract int compare(Object one, Object two);
+
+  abstract void write(Object value, DataOutput out) throws IOException;
+
+  abstract Object read(DataInput in) throws IOException;
+
+  void writeNullable(Object value, DataOutput out) throws IOException {
+    out.writeBoolean(value != null);
+    if (value != null) write(value, out);
+  }
+
+  Object readNullable(DataInput in) throws IOException {
+    return in.readBoolean() ? read(in) : null;
+  }
+
+  private static byte[] utf8(Object text) {
+    return ((String) text).getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static void bytes(byte[] value, DataOutput out) throws IOException {
+    out.writeInt(value.length);
+    out.write(value);
+  }
+
+  private static byte[] bytes(DataInput in) throws IOException {
+    byte[] value = new byte[in.readInt()];
+    in.readFully(value);
+    return value;
+  }
+}

@@ -1,0 +1,192 @@
+package millrace.kernel;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * How far event time has come in one source of a query, worked out on the driver at each epoch's end; its twin is
+ * `model/clock.py`.
+ *
+ * What holds: the watermark is the least over the partitions of their greatest times, less the lag, and never goes
+ * back. A partition that was read to its end and has been silent for the idle time is not waited for; when none is left
+ * to wait for, everything was heard, and the greatest counts. A partition of which nothing is known yet is waited for.
+ * Each epoch's state is kept beside the checkpoint, so that one that is done again begins where it first began.
+ */
+final class Clock {
+  /** The name of the observation's field with what was seen. */
+  static final String SEEN = "seen";
+
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int KEPT = 100;
+
+  private static final class Partition {
+    Long greatestUs;
+    long heardMs;
+  }
+
+  private final JsonNode settings;
+  private final Path folder;
+  private final Map<Integer, Partition> partitions = new TreeMap<>();
+  private Map<Integer, Boolean> ended = new TreeMap<>();
+  private Delays delays = new Delays();
+  private Long watermarkMs;
+  private Long epoch;
+
+  Clock(String text) {
+    try {
+      settings = JSON.readTree(text);
+    } catch (IOException impossible) {
+      throw new UncheckedIOException(impossible);
+    }
+    folder = settings.hasNonNull("folder") ? new Path(settings.get("folder").asText()) : null;
+  }
+
+  Long watermarkMs() {
+    return watermarkMs;
+  }
+
+  /** Takes in what an epoch saw. */
+  void advance(long number, String seen, Map<Integer, Boolean> reach) {
+    try {
+      if (epoch == null || number != epoch + 1) load(number - 1);
+      epoch = number;
+      take(JSON.readTree(seen), reach, now());
+      move(now());
+      keep();
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  /** Some more time has passed without an epoch. */
+  void tick() {
+    if (epoch != null) move(now());
+  }
+
+  private long now() {
+    return settings.hasNonNull("nowMs") ? settings.get("nowMs").asLong() : System.currentTimeMillis();
+  }
+
+  private void take(JsonNode seen, Map<Integer, Boolean> reach, long nowMs) {
+    boolean once = settings.path("once").asBoolean();
+    ended = reach;
+    for (int number : reach.keySet()) {
+      Partition partition = partitions.computeIfAbsent(number, unused -> new Partition());
+      // A run that reads what is there and stops does not wait for the first record of a partition that has none.
+      if (partition.heardMs == 0 && !once) partition.heardMs = nowMs;
+    }
+    seen.fields().forEachRemaining(each -> {
+      Partition partition = partitions.computeIfAbsent(Integer.parseInt(each.getKey()), unused -> new Partition());
+      JsonNode greatest = each.getValue().get(0);
+      partition.heardMs = nowMs;
+      if (greatest.isNull()) return;
+      partition.greatestUs = Math.max(greatest.asLong(), partition.greatestUs == null ? Long.MIN_VALUE : partition.greatestUs);
+      delays.add(counts(each.getValue().get(1)));
+    });
+  }
+
+  private void move(long nowMs) {
+    Long least = null;
+    Long most = null;
+    boolean unknown = false;
+    for (Map.Entry<Integer, Partition> each : partitions.entrySet()) {
+      Partition partition = each.getValue();
+      boolean read = ended.getOrDefault(each.getKey(), true);
+      boolean idle = read && nowMs - partition.heardMs >= settings.get("idleMs").asLong();
+      if (!idle && partition.greatestUs == null) unknown = true;
+      if (partition.greatestUs == null) continue;
+      most = most == null ? partition.greatestUs : Math.max(most, partition.greatestUs);
+      if (!idle) least = least == null ? partition.greatestUs : Math.min(least, partition.greatestUs);
+    }
+    Long reached = least == null ? most : least;
+    if (unknown || reached == null) return;
+    long candidate = Math.floorDiv(reached, 1_000L) - lagMs();
+    // Spark takes zero for "no event yet".
+    if (candidate > 0 && (watermarkMs == null || candidate > watermarkMs)) watermarkMs = candidate;
+  }
+
+  /** Fixed, or as the events' delays of late ask for, within bounds. */
+  private long lagMs() {
+    if (!settings.hasNonNull("quantile")) return settings.get("lagMs").asLong();
+    long most = settings.get("mostMs").asLong();
+    Long delay = delays.quantileMs(settings.get("quantile").asDouble());
+    if (delay == null) return most;
+    return Math.min(most, Math.max(settings.get("leastMs").asLong(), delay + settings.get("marginMs").asLong()));
+  }
+
+  private static Map<Integer, Long> counts(JsonNode node) {
+    Map<Integer, Long> found = new TreeMap<>();
+    node.fields().forEachRemaining(each -> found.put(Integer.parseInt(each.getKey()), each.getValue().asLong()));
+    return found;
+  }
+
+  private void keep() throws IOException {
+    if (folder == null) return;
+    ObjectNode state = JSON.createObjectNode().put("watermarkMs", watermarkMs).put("lagMs", lagMs());
+    ObjectNode parts = state.putObject("partitions");
+    partitions.forEach((number, each) -> parts.putArray(String.valueOf(number)).add(each.greatestUs).add(each.heardMs));
+    ObjectNode counted = state.putObject("delays");
+    delays.counts().forEach((bucket, count) -> counted.put(String.valueOf(bucket), count));
+    FileSystem files = folder.getFileSystem(new Configuration());
+    Path draft = new Path(folder, "." + epoch + ".new");
+    try (OutputStream out = files.create(draft, true)) {
+      JSON.writeValue(out, state);
+    }
+    Path place = new Path(folder, String.valueOf(epoch));
+    files.delete(place, false);
+    files.rename(draft, place);
+    files.delete(new Path(folder, String.valueOf(epoch - KEPT)), false);
+  }
+
+  /** The state after this epoch; after the last one before it, if it did not go through here. */
+  private void load(long number) throws IOException {
+    partitions.clear();
+    delays = new Delays();
+    watermarkMs = null;
+    if (folder == null) return;
+    FileSystem files = folder.getFileSystem(new Configuration());
+    long last = last(files, number);
+    if (last < 0) return;
+    JsonNode state;
+    try (InputStream in = files.open(new Path(folder, String.valueOf(last)))) {
+      state = JSON.readTree(in);
+    }
+    watermarkMs = state.hasNonNull("watermarkMs") ? state.get("watermarkMs").asLong() : null;
+    delays.add(counts(state.get("delays")));
+    state.get("partitions").fields().forEachRemaining(each -> {
+      Partition partition = new Partition();
+      JsonNode greatest = each.getValue().get(0);
+      partition.greatestUs = greatest.isNull() ? null : greatest.asLong();
+      partition.heardMs = each.getValue().get(1).asLong();
+      partitions.put(Integer.parseInt(each.getKey()), partition);
+    });
+  }
+
+  private long last(FileSystem files, long number) throws IOException {
+    try {
+      return Arrays.stream(files.listStatus(folder))
+          .map(FileStatus::getPath)
+          .map(Path::getName)
+          .filter(name -> name.matches("\\d+"))
+          .mapToLong(Long::parseLong)
+          .filter(each -> each <= number)
+          .max()
+          .orElse(-1);
+    } catch (FileNotFoundException none) {
+      return -1;
+    }
+  }
+}

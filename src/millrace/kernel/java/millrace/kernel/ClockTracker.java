@@ -1,0 +1,86 @@
+package millrace.kernel;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.UUID;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.CollectMetricsExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.apache.spark.sql.execution.streaming.runtime.MultipleWatermarkPolicy$;
+import org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A query's watermark: the least of its sources' clocks. Spark asks at the end of each epoch, and itself writes the
+ * answer into the checkpoint with the next one. A source without a clock of ours counts as Spark counts it.
+ */
+final class ClockTracker extends WatermarkTracker {
+  private static final String EPOCH = "streaming.sql.batchId";
+
+  private final Map<UUID, Clock> clocks = new HashMap<>();
+  private final Map<UUID, Long> others = new HashMap<>();
+
+  private ClockTracker(LogicalPlan plan) {
+    super(MultipleWatermarkPolicy$.MODULE$.apply("min"), plan);
+  }
+
+  static ClockTracker instead(MicroBatchExecution query) {
+    ClockTracker tracker = new ClockTracker(query.logicalPlan());
+    tracker.setWatermark(query.watermarkTracker().currentWatermark());
+    return tracker;
+  }
+
+  @Override
+  public synchronized void updateWatermark(SparkPlan plan) {
+    update(plan);
+    choose();
+  }
+
+  synchronized boolean tick() {
+    long before = currentWatermark();
+    for (Clock clock : clocks.values()) clock.tick();
+    choose();
+    return currentWatermark() > before;
+  }
+
+  private void choose() {
+    long least = Long.MAX_VALUE;
+    for (Clock clock : clocks.values()) least = Math.min(least, clock.watermarkMs() == null ? 0 : clock.watermarkMs());
+    for (long other : others.values()) least = Math.min(least, other);
+    if (least != Long.MAX_VALUE && least > currentWatermark()) setWatermark(least);
+  }
+
+  private void update(SparkPlan plan) {
+    if (plan instanceof EventTimeWatermarkExec node) {
+      if (node.eventTime().metadata().contains(Clocks.SETTINGS)) advance(node);
+      else others.merge(node.nodeId(), native_(node), Math::max);
+    }
+    for (SparkPlan child : CollectionConverters.asJava(plan.children())) update(child);
+  }
+
+  private void advance(EventTimeWatermarkExec node) {
+    Clock clock = clocks.computeIfAbsent(
+        node.nodeId(), unused -> new Clock(node.eventTime().metadata().getString(Clocks.SETTINGS)));
+    long epoch = Long.parseLong(node.sparkContext().getLocalProperty(EPOCH));
+    CollectMetricsExec observed = first(node, CollectMetricsExec.class);
+    String seen = observed == null ? null : observed.collectedMetrics().getAs(Clock.SEEN);
+    clock.advance(epoch, seen == null ? "{}" : seen, Reach.of(first(node, MicroBatchScanExec.class)));
+  }
+
+  private static long native_(EventTimeWatermarkExec node) {
+    var stats = node.eventTimeStats().value();
+    return stats.count() == 0 ? 0 : stats.max() - node.delayMs();
+  }
+
+  private static <T extends SparkPlan> T first(SparkPlan plan, Class<T> kind) {
+    if (kind.isInstance(plan)) return kind.cast(plan);
+    for (SparkPlan child : CollectionConverters.asJava(plan.children())) {
+      T found = first(child, kind);
+      if (found != null) return found;
+    }
+    return null;
+  }
+}

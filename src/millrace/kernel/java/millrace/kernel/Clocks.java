@@ -1,0 +1,67 @@
+package millrace.kernel;
+
+import java.util.List;
+import java.util.UUID;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Puts Millrace's clock where Spark would keep its own watermark, in queries whose time columns carry a clock's
+ * settings. Spark plans every epoch in the query's own thread; a rule that changes nothing is how to be there before the
+ * first epoch ends.
+ */
+public final class Clocks {
+  /** The name under which a time column's metadata holds the clock's settings. */
+  static final String SETTINGS = "millrace.clock";
+
+  private static final String QUERY = "sql.streaming.queryId";
+
+  /** Makes a session's queries look for clocks. */
+  public static void install(SparkSession spark) {
+    Seen.register(spark);
+    var methods = ((org.apache.spark.sql.classic.SparkSession) spark).experimental();
+    for (Rule<LogicalPlan> rule : CollectionConverters.asJava(methods.extraOptimizations())) {
+      if (rule instanceof Watch) return;
+    }
+    List<Rule<LogicalPlan>> rules = new java.util.ArrayList<>(CollectionConverters.asJava(methods.extraOptimizations()));
+    rules.add(new Watch());
+    methods.extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
+  }
+
+  /** Looks at the time again: a partition may have been silent for long enough. True if the watermark moved. */
+  public static boolean tick(StreamExecution query) {
+    return query instanceof MicroBatchExecution batches
+        && batches.watermarkTracker() instanceof ClockTracker clock
+        && clock.tick();
+  }
+
+  private static final class Watch extends Rule<LogicalPlan> {
+    @Override
+    public LogicalPlan apply(LogicalPlan plan) {
+      if (plan.isStreaming() && hasClock(plan)) {
+        var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+        String id = spark.sparkContext().getLocalProperty(QUERY);
+        Object query = id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
+        if (query instanceof MicroBatchExecution batches && !(batches.watermarkTracker() instanceof ClockTracker)) {
+          batches.watermarkTracker_$eq(ClockTracker.instead(batches));
+        }
+      }
+      return plan;
+    }
+  }
+
+  private static boolean hasClock(LogicalPlan plan) {
+    if (plan instanceof EventTimeWatermark node && node.eventTime().metadata().contains(SETTINGS)) return true;
+    for (LogicalPlan child : CollectionConverters.asJava(plan.children())) {
+      if (hasClock(child)) return true;
+    }
+    return false;
+  }
+
+  private Clocks() {}
+}

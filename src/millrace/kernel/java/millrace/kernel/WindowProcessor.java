@@ -1,0 +1,177 @@
+package millrace.kernel;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.streaming.ExpiredTimerInfo;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.StatefulProcessor;
+import org.apache.spark.sql.streaming.TTLConfig;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.streaming.TimerValues;
+import org.apache.spark.sql.streaming.ValueState;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The windows of one key; `model/windows.py` is the same in plain Python.
+ *
+ * What holds: within an epoch rows are taken latest first, so that the result does not depend on their order. A window
+ * has closed when the watermark reaches its end; a row that reaches only windows whose grace is over is refused. What
+ * closed windows have to tell is told by timers, also in the epoch whose rows changed them: Spark fires timers after the
+ * rows. A timer that is no longer needed may fire, and does nothing.
+ */
+final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
+  private static final long NO_TIMER = Long.MAX_VALUE;
+
+  private final WindowSettings settings;
+  private final Aggregate[] aggregates;
+  private final int keys;
+  private final int[] positions;
+  private transient ValueState<byte[]> state;
+
+  WindowProcessor(WindowSettings settings, Aggregate[] aggregates, int keys, int[] positions) {
+    this.settings = settings;
+    this.aggregates = aggregates;
+    this.keys = keys;
+    this.positions = positions;
+  }
+
+  @Override
+  public void init(OutputMode mode, TimeMode time) {
+    state = getHandle().getValueState("panes", Encoders.BINARY(), TTLConfig.NONE());
+  }
+
+  @Override
+  public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+    long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
+    List<Pane> panes = new ArrayList<>();
+    long timerMs = load(panes);
+    List<Row> out = new ArrayList<>();
+    boolean touched = false;
+    for (Row row : latestFirst(rows)) touched |= apply(key, row, panes, watermarkUs, out);
+    if (touched) {
+      if (!settings.once()) for (Pane pane : panes) if (pane.changed) out.add(result(key, pane));
+      save(panes, timerMs);
+    }
+    return CollectionConverters.asScala(out.iterator());
+  }
+
+  @Override
+  public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
+    long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
+    List<Pane> panes = new ArrayList<>();
+    load(panes);
+    List<Row> out = new ArrayList<>();
+    for (Pane pane : panes) if (pane.changed && pane.endUs <= watermarkUs) out.add(result(key, pane));
+    panes.removeIf(pane -> pane.endUs + settings.graceUs() <= watermarkUs);
+    save(panes, NO_TIMER);
+    return CollectionConverters.asScala(out.iterator());
+  }
+
+  private List<Row> latestFirst(Iterator<Row> rows) {
+    List<Row> all = new ArrayList<>();
+    while (rows.hasNext()) all.add(rows.next());
+    if (settings.sessions() && all.size() > 1) {
+      all.sort(Comparator.comparingLong((Row row) -> row.getLong(positions[0])).reversed());
+    }
+    return all;
+  }
+
+  /** Whether the row was taken. */
+  private boolean apply(Row key, Row row, List<Pane> panes, long watermarkUs, List<Row> out) {
+    long timeUs = row.getLong(positions[0]);
+    long startUs = settings.sessions() ? timeUs : key.getLong(keys);
+    long endUs = settings.sessions() ? timeUs + settings.gapUs() : key.getLong(keys + 1);
+    long reachUs = endUs;
+    for (Pane pane : panes) if (pane.startUs < endUs && startUs < pane.endUs) reachUs = Math.max(reachUs, pane.endUs);
+    boolean first = row.getBoolean(positions[1]);
+    if (reachUs + settings.graceUs() <= watermarkUs) {
+      if (first || settings.keepsRefused()) out.add(refused(key, row, startUs, endUs, watermarkUs, first));
+      return false;
+    }
+    if (first && reachUs <= watermarkUs) out.add(row(key, startUs, endUs, null, null, Windows.ALLOWED, 0L, null));
+    add(pane(panes, startUs, endUs), row, timeUs);
+    return true;
+  }
+
+  /** The pane of these edges: with all that it touches become one. */
+  private Pane pane(List<Pane> panes, long startUs, long endUs) {
+    Pane found = null;
+    for (int place = panes.size() - 1; place >= 0; place--) {
+      Pane pane = panes.get(place);
+      if (pane.startUs >= endUs || startUs >= pane.endUs) continue;
+      if (found == null) {
+        found = pane;
+      } else {
+        found.take(pane, aggregates);
+        panes.remove(place);
+      }
+    }
+    if (found == null) panes.add(found = new Pane(startUs, endUs, aggregates));
+    found.startUs = Math.min(found.startUs, startUs);
+    found.endUs = Math.max(found.endUs, endUs);
+    return found;
+  }
+
+  private void add(Pane pane, Row row, long timeUs) {
+    pane.changed = true;
+    for (int place = 0; place < aggregates.length; place++) {
+      Object value = row.get(positions[2 + place]);
+      if (value != null) pane.held[place] = aggregates[place].add(pane.held[place], value, timeUs);
+    }
+  }
+
+  private long load(List<Pane> panes) {
+    byte[] held = state.get();
+    return held == null ? NO_TIMER : Pane.read(held, panes, aggregates);
+  }
+
+  private void save(List<Pane> panes, long timerMs) {
+    if (panes.isEmpty()) {
+      state.clear();
+      return;
+    }
+    long needMs = NO_TIMER;
+    for (Pane pane : panes) {
+      long atUs = settings.once() && pane.changed ? pane.endUs : pane.endUs + settings.graceUs();
+      needMs = Math.min(needMs, Math.floorDiv(atUs + 999, 1_000L));
+    }
+    if (needMs < timerMs) getHandle().registerTimer(needMs);
+    state.update(Pane.write(panes, Math.min(needMs, timerMs), aggregates));
+  }
+
+  private Row result(Row key, Pane pane) {
+    Object[] results = new Object[aggregates.length];
+    for (int place = 0; place < results.length; place++) results[place] = aggregates[place].result(pane.held[place]);
+    List<Row> replaces = new ArrayList<>();
+    for (long[] window : pane.told) replaces.add(RowFactory.create(window[0], window[1]));
+    Row told = row(key, pane.startUs, pane.endUs, results, replaces, Windows.RESULT, null, null);
+    pane.markTold();
+    return told;
+  }
+
+  private Row refused(Row key, Row row, long startUs, long endUs, long watermarkUs, boolean first) {
+    Object whole = settings.keepsRefused() ? row.get(positions[positions.length - 1]) : null;
+    int kind = first ? Windows.REFUSED : Windows.REFUSED_TOO;
+    return row(key, startUs, endUs, null, null, kind, watermarkUs - endUs, whole);
+  }
+
+  private Row row(
+      Row key, long startUs, long endUs, Object[] results, List<Row> replaces, int kind, Long lateUs, Object whole) {
+    Object[] out = new Object[keys + 5 + aggregates.length + (settings.keepsRefused() ? 1 : 0)];
+    for (int place = 0; place < keys; place++) out[place] = key.get(place);
+    out[keys] = startUs;
+    out[keys + 1] = endUs;
+    if (results != null) System.arraycopy(results, 0, out, keys + 2, results.length);
+    int rest = keys + 2 + aggregates.length;
+    if (replaces != null && !replaces.isEmpty()) out[rest] = CollectionConverters.asScala(replaces).toSeq();
+    out[rest + 1] = kind;
+    out[rest + 2] = lateUs;
+    if (settings.keepsRefused()) out[rest + 3] = whole;
+    return RowFactory.create(out);
+  }
+}

@@ -1,0 +1,22 @@
+package millrace.kernel;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.Serializable;
+
+/**
+ * How windows behave. `gapUs` makes sessions (0: windows with given edges); rows are taken until `graceUs` after a
+ * window's end; results are told with every epoch that changes them, or (`once`) when the window has closed.
+ */
+record WindowSettings(long gapUs, long graceUs, boolean once, boolean keepsRefused) implements Serializable {
+  WindowSettings(JsonNode json) {
+    this(
+        json.get("gapUs").asLong(),
+        json.get("graceUs").asLong(),
+        json.get("once").asBoolean(),
+        json.get("keepsRefused").asBoolean());
+  }
+
+  boolean sessions() {
+    return gapUs > 0;
+  }
+}

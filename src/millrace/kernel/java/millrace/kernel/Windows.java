@@ -1,0 +1,90 @@
+package millrace.kernel;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Encoder;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Windows of event time, by key, with late rows told apart. In come the columns of the key and, for windows that are
+ * the same for all keys, `start` and `end` (µs); then `time` (µs), `first` (whether this is the row's earliest window),
+ * the aggregates' values and, if refused rows are wanted, `row`. Out come the key, `start`, `end`, the results and
+ * `replaces`, `kind` (see below), and of a refused row `lateUs` and `row`.
+ */
+public final class Windows {
+  static final int RESULT = 0;
+  /** A row that came too late for this window; REFUSED_TOO if an earlier window of the row was told as REFUSED. */
+  static final int REFUSED = 1;
+  static final int REFUSED_TOO = 2;
+  /** A row whose window had closed and that counts nevertheless. */
+  static final int ALLOWED = 3;
+
+  private static final StructType WINDOW =
+      new StructType().add("start", DataTypes.LongType).add("end", DataTypes.LongType);
+
+  public static Dataset<Row> stream(Dataset<Row> rows, String settings) {
+    JsonNode json;
+    try {
+      json = new ObjectMapper().readTree(settings);
+    } catch (IOException impossible) {
+      throw new UncheckedIOException(impossible);
+    }
+    WindowSettings told = new WindowSettings(json);
+    List<String> keys = texts(json.get("keys"));
+    List<String> values = texts(json.get("values"));
+    List<String> kinds = texts(json.get("kinds"));
+    Aggregate[] aggregates = new Aggregate[kinds.size()];
+    for (int place = 0; place < aggregates.length; place++) {
+      aggregates[place] = Aggregate.of(kinds.get(place), rows.schema().apply(values.get(place)).dataType());
+    }
+    List<String> group = new ArrayList<>(keys);
+    if (!told.sessions()) group.addAll(List.of("start", "end"));
+    Encoder<Row> key = Encoders.row(of(rows.schema(), group));
+    Encoder<Row> row = Encoders.row(rows.schema());
+    Encoder<Row> out = Encoders.row(output(rows.schema(), keys, aggregates, told));
+    WindowProcessor processor = new WindowProcessor(told, aggregates, keys.size(), positions(rows.schema(), values));
+    Column[] columns = group.stream().map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
+    return rows.groupBy(columns).as(key, row)
+        .transformWithState(processor, TimeMode.EventTime(), OutputMode.Update(), out);
+  }
+
+  private static StructType output(StructType in, List<String> keys, Aggregate[] aggregates, WindowSettings told) {
+    StructType out = of(in, keys).add("start", DataTypes.LongType).add("end", DataTypes.LongType);
+    for (int place = 0; place < aggregates.length; place++) out = out.add("r" + place, aggregates[place].resultType());
+    out = out.add("replaces", DataTypes.createArrayType(WINDOW)).add("kind", DataTypes.IntegerType);
+    out = out.add("lateUs", DataTypes.LongType);
+    return told.keepsRefused() ? out.add("row", in.apply("row").dataType()) : out;
+  }
+
+  private static int[] positions(StructType schema, List<String> values) {
+    List<String> names = new ArrayList<>(List.of("time", "first"));
+    names.addAll(values);
+    if (List.of(schema.fieldNames()).contains("row")) names.add("row");
+    return names.stream().mapToInt(schema::fieldIndex).toArray();
+  }
+
+  private static StructType of(StructType schema, List<String> names) {
+    return new StructType(names.stream().map(schema::apply).toArray(StructField[]::new));
+  }
+
+  private static List<String> texts(JsonNode array) {
+    List<String> found = new ArrayList<>();
+    array.forEach(each -> found.add(each.asText()));
+    return found;
+  }
+
+  private Windows() {}
+}

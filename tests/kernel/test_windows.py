@@ -1,0 +1,255 @@
+"""Windows on Spark are the model: every kind × late policy × emission, over random keys, times, cuts and a restart.
+
+One query has many examples in it: an example is the first part of the key. The model is given the cuts, since what is
+late depends on them, and the watermark that each epoch had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace import flow
+from millrace.flow import aggregates as mr
+from millrace.flow import late
+from millrace.flow.late import Late
+from millrace.flow.windows import session, side, window
+from millrace.kernel import clock
+from millrace.kernel import windows as kernel
+from millrace.model.windows import Epoch, Refused, Result, Row, Windows
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAG_S = 20
+SCHEMA = "key string, at timestamp, whole long, text string, price decimal(8,2), partition int"
+POLICIES = {
+    "drop": late.drop(),
+    "allow": late.allow("30 seconds"),
+    "side": late.side("late", allow="10 seconds"),
+    "update": late.update("2 minutes"),
+}
+SECOND = 1_000_000
+
+
+def us(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def hopping(size_s: int, every_s: int) -> Callable[[int], list[tuple[int, int]]]:
+    size, every = size_s * SECOND, every_s * SECOND
+
+    def edges(time: int) -> list[tuple[int, int]]:
+        last = time - time % every
+        starts = [last - back * every for back in range(size // every + 1)]
+        return sorted((start, start + size) for start in starts if start <= time < start + size)
+
+    return edges
+
+
+def aggregate(rows: list[Row]) -> tuple[Any, ...]:
+    """count, count where, sum, avg, min, max, first, last, distinct: of a long, a text and a decimal."""
+    wholes = [row.value[0] for row in rows if row.value[0] is not None]
+    texts = [row.value[1] for row in rows if row.value[1] is not None]
+    prices = [row.value[2] for row in rows if row.value[2] is not None]
+    timed = [(row.time, row.value[1].encode(), row.value[1]) for row in rows if row.value[1] is not None]
+    return (
+        len(rows),
+        sum(whole > 0 for whole in wholes),
+        sum(wholes) if wholes else None,
+        sum(prices, Decimal(0)) if prices else None,
+        sum(wholes) / len(wholes) if wholes else None,
+        min(texts, key=str.encode, default=None),
+        max(prices, default=None),
+        min(timed)[2] if timed else None,
+        max(timed)[2] if timed else None,
+        len(set(texts)),
+    )
+
+
+AGGREGATES = {
+    "rows": mr.count(),
+    "positive": mr.count("whole > 0"),
+    "whole": mr.sum("whole"),
+    "price": mr.sum("price"),
+    "mean": mr.avg("whole"),
+    "least": mr.min("text"),
+    "dearest": mr.max("price"),
+    "earliest": mr.first("text"),
+    "latest": mr.last("text"),
+    "texts": mr.distinct("text"),
+}
+
+KINDS: dict[str, tuple[Callable[..., DataFrame], Callable[[int], list[tuple[int, int]]] | None, int]] = {
+    "tumbling": (lambda rows, /, **given: window(rows, "1 minute", **given), hopping(60, 60), 0),
+    "hopping": (lambda rows, /, **given: window(rows, "50 seconds", every="20 seconds", **given), hopping(50, 20), 0),
+    "session": (lambda rows, /, **given: session(rows, "15 seconds", **given), None, 15 * SECOND),
+}
+
+
+class Query:
+    def __init__(self, spark: SparkSession, folder: Path, build: Callable[..., DataFrame], policy: Late, emit: str):
+        self.spark, self.folder = spark.newSession(), folder
+        self.build, self.policy, self.emit = build, policy, emit
+        self.epochs: dict[int, Epoch] = {}
+        self.watermarks: dict[int, int] = {}
+        self.columns: list[str] = []
+        self.all: DataFrame | None = None
+        clock.install(self.spark)
+        (folder / "in").mkdir()
+
+    def write(self, number: int, rows: list[Row]) -> None:
+        path = self.folder / "in" / f"{number:04}.json"
+        lines = [
+            {
+                "key": row.key,
+                "at": (EPOCH + timedelta(microseconds=row.time)).isoformat(timespec="microseconds"),
+                "whole": row.value[0],
+                "text": row.value[1],
+                "price": None if row.value[2] is None else str(row.value[2]),
+                "partition": 0,
+            }
+            for row in rows
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    def _frame(self) -> DataFrame:
+        files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
+        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
+        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
+        return own.on(files.observe("clock", seen), "at").drop("partition")
+
+    def run(self) -> None:
+        def keep_all(counted: DataFrame, _: str) -> DataFrame:
+            return counted
+
+        token = side.set(keep_all)
+        inner: list[DataFrame] = []
+        counted = flow.windows._counted
+        flow.windows._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
+        try:
+            shown = self.build(self._frame(), by="key", emit=self.emit, late=self.policy, **AGGREGATES)
+        finally:
+            side.reset(token)
+            flow.windows._counted = counted
+        self.columns = shown.columns
+        query = (
+            inner[0]
+            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
+            .foreachBatch(self._keep)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        for report in query.recentProgress:
+            for state in report["stateOperators"]:
+                assert state["numRowsDroppedByWatermark"] == 0
+        for line in (self.folder / "checkpoint" / "offsets").iterdir():
+            if line.name.isdigit():
+                self.watermarks[int(line.name)] = json.loads(line.read_text().splitlines()[1])["batchWatermarkMs"]
+
+    def _keep(self, rows: DataFrame, epoch: int) -> None:
+        out = self.epochs[epoch] = Epoch()
+        for row in rows.collect():
+            start, end = us(row.start.replace(tzinfo=UTC)), us(row.end.replace(tzinfo=UTC))
+            out.late_refused += row.kind == kernel.REFUSED
+            out.late_allowed += row.kind == kernel.ALLOWED
+            if row.kind == kernel.RESULT:
+                replaces = sorted(
+                    (us(each.start.replace(tzinfo=UTC)), us(each.end.replace(tzinfo=UTC)))
+                    for each in row.replaces or ()
+                )
+                out.results.append(
+                    Result(row.key, start, end, tuple(row[name] for name in AGGREGATES), tuple(replaces))
+                )
+            elif row.kind != kernel.ALLOWED and "row" in row:
+                value = (row.row.whole, row.row.text, row.row.price)
+                whole = Row(row.row.key, us(row.row["at"].replace(tzinfo=UTC)), value)
+                out.refused.append(Refused(whole, start, end, row.lateUs))
+
+    def forget_last_commit(self) -> None:
+        commits = self.folder / "checkpoint" / "commits"
+        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def made(draw: random.Random, number: int, examples: int) -> list[Row]:
+    """Events some of which are late by up to minutes, on edges now and then, and now and then twice."""
+    rows = []
+    for example in range(examples):
+        for _ in range(draw.choice((0, 1, 1, 2, 4))):
+            second = number * 15 + draw.randint(0, 20) - draw.choice((0, 0, 0, 5, 30, 60, 180))
+            micro = draw.choice((0, 0, 1, 500_000, 999_999))
+            time = us(START) + second * SECOND + micro
+            value = (
+                draw.choice((None, draw.randint(-5, 5))),
+                draw.choice((None, "a", "b", "é", "\U0001f409", "\uffee")),
+                draw.choice((None, Decimal(draw.randint(-999, 999)).scaleb(-2))),
+            )
+            rows += [Row(f"{example}.{draw.randint(0, 1)}", time, value)] * draw.choice((1, 1, 1, 2))
+    draw.shuffle(rows)
+    return rows
+
+
+@pytest.mark.parametrize("emit", ["final", "updates"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_are_the_models_epoch_by_epoch(
+    spark: SparkSession, tmp_path: Path, kind: str, policy: str, emit: str
+) -> None:
+    draw = random.Random(f"{kind} {policy} {emit}")
+    build, edges, gap = KINDS[kind]
+    query = Query(spark, tmp_path, build, POLICIES[policy], emit)
+    parts = [made(draw, number, 40) for number in range(10)]
+    for number, rows in enumerate(parts[:5]):
+        query.write(number, rows)
+    query.run()
+    query.forget_last_commit()
+    for number, rows in enumerate(parts[5:], 5):
+        query.write(number, rows)
+    query.run()
+
+    twin = Windows(edges, gap, POLICIES[policy].grace_ms * 1_000, emit == "final", aggregate)
+    todo, seen, refused, allowed = list(parts), 0, 0, 0
+    for number in sorted(query.epochs):
+        has_rows = number in with_input(tmp_path)
+        rows = todo.pop(0) if has_rows else []
+        expected = twin.epoch(rows, query.watermarks[number] * 1_000)
+        found = query.epochs[number]
+        assert Counter(found.results) == Counter(expected.results), f"epoch {number}"
+        assert (found.late_refused, found.late_allowed) == (expected.late_refused, expected.late_allowed)
+        if POLICIES[policy].topic:
+            assert Counter(found.refused) == Counter(expected.refused), f"epoch {number}"
+        seen, refused, allowed = (
+            seen + len(expected.results), refused + expected.late_refused, allowed + expected.late_allowed
+        )  # fmt: skip
+    assert not todo
+    assert seen > 100
+    assert refused > 0
+    assert (allowed > 0) == (policy != "drop")
+
+
+def with_input(folder: Path) -> set[int]:
+    """The epochs that read a file: the others only close windows."""
+    found, last = set(), None
+    for path in sorted((folder / "checkpoint" / "offsets").iterdir(), key=lambda path: path.name.zfill(9)):
+        if path.name.isdigit():
+            offset = path.read_text().splitlines()[2]
+            if offset != last:
+                found.add(int(path.name))
+            last = offset
+    return found
