@@ -8,21 +8,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["App", "Log", "MillraceError", "__version__", "adaptive", "marked", "monotonic", "now"]
+__all__ = [
+    "App",
+    "Log",
+    "MillraceError",
+    "__version__",
+    "adaptive",
+    "avg",
+    "count",
+    "distinct",
+    "first",
+    "last",
+    "late",
+    "marked",
+    "max",
+    "min",
+    "monotonic",
+    "now",
+    "session",
+    "sum",
+    "window",
+]
 
 if TYPE_CHECKING:
     from millrace.engine import now
     from millrace.errors import MillraceError
-    from millrace.flow import App, adaptive, marked, monotonic
+    from millrace.flow import App, adaptive, late, marked, monotonic
+    from millrace.flow.aggregates import avg, count, distinct, first, last, max, min, sum  # noqa: A004
+    from millrace.flow.windows import session, window
     from millrace.log import Log
 
 _HOMES = {
-    "App": "millrace.flow",
+    **dict.fromkeys(("App", "adaptive", "late", "marked", "monotonic"), "millrace.flow"),
+    **dict.fromkeys(("avg", "count", "distinct", "first", "last", "max", "min", "sum"), "millrace.flow.aggregates"),
+    **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
     "MillraceError": "millrace.errors",
-    "adaptive": "millrace.flow",
-    "marked": "millrace.flow",
-    "monotonic": "millrace.flow",
     "now": "millrace.engine",
 }
 

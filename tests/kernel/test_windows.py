@@ -20,9 +20,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace import flow
 from millrace.flow import aggregates as mr
-from millrace.flow import late
+from millrace.flow import late, windows
 from millrace.flow.late import Late
 from millrace.flow.windows import session, side, window
 from millrace.kernel import clock
@@ -133,18 +132,15 @@ class Query:
         return own.on(files.observe("clock", seen), "at").drop("partition")
 
     def run(self) -> None:
-        def keep_all(counted: DataFrame, _: str) -> DataFrame:
-            return counted
-
-        token = side.set(keep_all)
         inner: list[DataFrame] = []
-        counted = flow.windows._counted
-        flow.windows._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
+        token = side.set(lambda build, _: build())
+        counted = windows._counted
+        windows._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
         try:
             shown = self.build(self._frame(), by="key", emit=self.emit, late=self.policy, **AGGREGATES)
         finally:
             side.reset(token)
-            flow.windows._counted = counted
+            windows._counted = counted
         self.columns = shown.columns
         query = (
             inner[0]

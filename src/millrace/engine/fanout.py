@@ -33,7 +33,7 @@ class Fanout:
         """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
         records(stream, result)
         below = signed._jdf.queryExecution().analyzed()
-        found = _stateful(result._jdf.queryExecution().analyzed(), below)
+        found = stateful(result._jdf.queryExecution().analyzed(), below)
         if found:
             raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
 
@@ -58,18 +58,22 @@ class Fanout:
                 rows.unpersist()
 
     def _output(self, stream: Stream, rows: DataFrame) -> DataFrame:
-        made = records(stream, stream.body(rows), streaming=False)
-        key = F.col("key") if "key" in made.columns else F.lit(None).cast("string").alias("key")
-        topic = F.lit(self.settings.named(stream.output.name)).alias("topic")
-        return made.select(key, "value", topic)
+        return addressed(stream, stream.body(rows), self.settings)
 
 
-def _stateful(plan: Any, below: Any) -> str | None:
-    """The name of the first step above the table's rows that needs more than one row."""
+def addressed(stream: Stream, result: Any, settings: Settings) -> DataFrame:
+    """An epoch's result as records that say their topic."""
+    made = records(stream, result, streaming=False)
+    key = F.col("key") if "key" in made.columns else F.lit(None).cast("string").alias("key")
+    return made.select(key, "value", F.lit(settings.named(stream.output.name)).alias("topic"))
+
+
+def stateful(plan: Any, below: Any) -> str | None:
+    """The name of the first step above the rows of `below` that needs more than one row."""
     if not plan.isStreaming() or plan.fastEquals(below):
         return None
     name = str(plan.nodeName())
     children = [plan.children().apply(place) for place in range(plan.children().size())]
     if name not in _ROW_BY_ROW or sum(child.isStreaming() for child in children) > 1:
         return name
-    return next((found for child in children if (found := _stateful(child, below))), None)
+    return next((found for child in children if (found := stateful(child, below))), None)

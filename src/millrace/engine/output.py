@@ -14,7 +14,7 @@ from millrace.errors import BodyResult, EmissionUnset, KeyUnknown, nearest
 from millrace.flow import Stream
 
 # All six digits: Spark's default writes three, and an event time must come back as it was.
-_TIMES = {
+TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreNullFields": "false",
@@ -33,11 +33,11 @@ def records(stream: Stream, result: Any, *, streaming: bool = True) -> DataFrame
             hint = nearest(column, columns)
             raise KeyUnknown(flow=stream.name, key=column, hint=hint, known=known, where=stream.where)
     quoted = [F.col(f"`{column.replace('`', '``')}`") for column in columns]
-    value = F.to_json(F.struct(*quoted), _TIMES).alias("value")
+    value = F.to_json(F.struct(*quoted), TIMES).alias("value")
     keys = [F.col(f"`{column.replace('`', '``')}`") for column in stream.key]
     if not keys:
         return result.select(value)
-    key = keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys), _TIMES)
+    key = keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys), TIMES)
     return result.select(key.alias("key"), value)
 
 

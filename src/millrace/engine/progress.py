@@ -8,12 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from millrace.engine.sources import DEAD
+from millrace.flow.windows import ALLOWED, LATE_METRIC, REFUSED
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One epoch. `dead` rows are part of `rows_in`; `late` rows were dropped by Spark's own windows, counted after
-    they were put together by window, so they may be fewer than the events that came late."""
+    """One epoch. Of `rows_in`, `dead` did not fit, and `late` came when a window of theirs had closed: `allowed` of these
+    counted nevertheless, `refused` did not, in at least one window. The rest of the late ones was dropped by Spark's own
+    windows, counted when they were put together by window: so they may be fewer than the events that came late."""
 
     flow: str
     epoch: int
@@ -21,6 +23,8 @@ class Progress:
     rows_out: int | None
     dead: int
     late: int
+    allowed: int
+    refused: int
     rows_per_s: float
     epoch_ms: int
     watermark: datetime | None
@@ -39,13 +43,17 @@ class Span:
 def progress_of(flow: str, report: Mapping[str, Any]) -> Progress:
     """From Spark's report of an epoch, as its JSON says it."""
     written = report["sink"].get("numOutputRows", -1)
+    allowed, refused = _late(report, ALLOWED), _late(report, REFUSED)
+    dropped = sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report["stateOperators"])
     return Progress(
         flow=flow,
         epoch=report["batchId"],
         rows_in=report["numInputRows"],
         rows_out=written if written >= 0 else None,
         dead=sum(_dead(report, name) for name in report.get("observedMetrics", {})),
-        late=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report["stateOperators"]),
+        late=allowed + refused + dropped,
+        allowed=allowed,
+        refused=refused,
         rows_per_s=_number(report.get("processedRowsPerSecond")),
         epoch_ms=report["durationMs"].get("triggerExecution", 0),
         watermark=_time(report.get("eventTime", {}).get("watermark")),
@@ -64,6 +72,11 @@ def spans_of(report: Mapping[str, Any], metrics: Mapping[str, str]) -> list[Span
 
 def _dead(report: Mapping[str, Any], metric: str) -> int:
     return int(report.get("observedMetrics", {}).get(metric, {}).get(DEAD) or 0)
+
+
+def _late(report: Mapping[str, Any], word: str) -> int:
+    metrics = report.get("observedMetrics", {})
+    return sum(int(counts.get(word) or 0) for name, counts in metrics.items() if name.startswith(LATE_METRIC))
 
 
 def _number(value: object) -> float:

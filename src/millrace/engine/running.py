@@ -24,11 +24,13 @@ from millrace.engine.lock import Lock, acquire
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.session import log_file
+from millrace.engine.sides import Sides
 from millrace.engine.sources import Source, kafka_options
 from millrace.engine.stopping import CleanStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Stream, Topic
+from millrace.kernel import clock
 from millrace.log import Log
 
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
@@ -86,6 +88,10 @@ class RunningFlow:
     def failure(self) -> MillraceError | None:
         error = self.query.exception()
         return failures.run_failed(self.flow, error, self.log) if error is not None else None
+
+    def tick(self, spark: SparkSession) -> None:
+        """Event time may go on without new records: partitions that are silent for long are not waited for."""
+        clock.tick(spark, self.query)
 
     def mark_seen(self) -> None:
         with contextlib.suppress(OSError):
@@ -181,7 +187,11 @@ def _writer(
             fanout.check(stream, signed, _called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append")
     (stream,) = flow.streams
-    result = _called(stream, frames, spark_log)
+    sides = Sides(stream, [frames[source] for source in stream.reads], settings)
+    result = sides.plan(lambda: _called(stream, frames, spark_log))
+    if sides.told is not None and sides.topic is not None:
+        log.topics.ensure(sides.topic, partitions=stream.output.partitions)
+        return sides.told.writeStream.foreachBatch(sides).outputMode("append")
     return (
         output.records(stream, result)
         .writeStream.format("kafka")

@@ -121,3 +121,23 @@ class TableBroken(UserError):
     code = "MR-TABLE-BROKEN"
     text = "flow {flow!r} cannot go on: table {table!r} was changed, and {reason}"
     fix = "rebuild the capture (`capture remove --topics`, then `add`) and what it feeds, or change the table back"
+
+
+class LateSideTwice(UserError):
+    code = "MR-LATE-SIDE-TWICE"
+    text = "{flow!r} has two windows that send late rows aside"
+    fix = "make it two streams, the second of which reads the first"
+
+
+class LateSideTaken(UserError):
+    code = "MR-LATE-SIDE-TAKEN"
+    text = "{flow!r} sends late rows to {topic!r}, which it also reads or writes"
+    fix = "name a topic of their own for them"
+
+
+class LateSideKeepsState(UserError):
+    code = "MR-LATE-SIDE-KEEPS-STATE"
+    text = (
+        "{flow!r} sends late rows aside and after its window keeps state ({operation}), which sees one epoch at a time"
+    )
+    fix = "do that in a second stream that reads this one"

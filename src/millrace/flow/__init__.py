@@ -6,6 +6,7 @@ Spark; `engine` turns a graph into running queries.
 
 from __future__ import annotations
 
+from millrace.flow import late
 from millrace.flow.app import App
 from millrace.flow.graph import Edge, Graph
 from millrace.flow.loading import load_app
@@ -30,6 +31,7 @@ __all__ = [
     "Topic",
     "Traffic",
     "adaptive",
+    "late",
     "load_app",
     "marked",
     "monotonic",

@@ -42,7 +42,7 @@ def allow(grace: Duration) -> Late:
 
 
 def side(topic: str, *, allow: Duration = "0 seconds") -> Late:
-    """Late rows go to this topic, with the window and how late they were; first allowed for a grace, if one is given."""
+    """Late rows go to this topic, with the window and how late they were; after a grace, if one is given."""
     where = caller()
     return Late("side", duration_ms("late", "allow", allow, where), checked_name("a topic", topic, where))
 

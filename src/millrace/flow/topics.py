@@ -27,13 +27,13 @@ def topic(
         if lateness is not None:
             raise TimeMissing(name=name, where=where)
         return Topic(name, schema, None, None, partitions, where)
-    _check_time(name, "time", time, columns, where)
+    _check_time(name, time, columns, where)
     if lateness is None:
         raise LatenessMissing(name=name, where=where)
     if not isinstance(lateness, Fixed | Adaptive | Marked):
         lateness = Fixed(duration_ms(name, "lateness", lateness, where))
     if isinstance(lateness, Marked):
-        _check_time(name, "lateness", lateness.column, columns, where)
+        _check_time(name, lateness.column, columns, where)
     ahead_ms = None if ahead is None else duration_ms(name, "ahead", ahead, where)
     idle_ms = duration_ms(name, "idle", idle, where)
     return Topic(name, schema, time, lateness, partitions, where, idle_ms, ahead_ms)
@@ -60,7 +60,7 @@ def _check_partitions(name: str, partitions: int, where: Where) -> None:
         raise OptionInvalid(name=name, option="partitions", given=partitions, remedy=remedy, where=where)
 
 
-def _check_time(name: str, option: str, column: str, columns: dict[str, str], where: Where) -> None:
+def _check_time(name: str, column: str, columns: dict[str, str], where: Where) -> None:
     if column not in columns:
         reason = "is not a column of it"
         raise TimeInvalid(name=name, column=column, reason=reason, hint=nearest(str(column), columns), where=where)

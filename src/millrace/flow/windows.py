@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millrace.flow.nodes import Emit
 
 By: TypeAlias = str | Column | Sequence[str | Column]
-Side: TypeAlias = Callable[[DataFrame, str], DataFrame]
+Side: TypeAlias = Callable[[Callable[[], DataFrame], str], DataFrame]
 
 START, END, REPLACES = "window_start", "window_end", "replaces"
 EMISSIONS = ("final", "updates")
@@ -35,7 +35,8 @@ EMISSIONS = ("final", "updates")
 LATE_METRIC = "millrace.late."
 REFUSED, ALLOWED = "refused", "allowed"
 
-# While a flow is built or an epoch of it written: where the rows go that a window with `late.side` refuses.
+# While a flow is planned or an epoch of it written: takes what a window with `late.side` would tell, and the topic for
+# the rows it refuses, and gives what it has told.
 side: ContextVar[Side | None] = ContextVar("side", default=None)
 
 _numbers = count(1)
@@ -116,19 +117,16 @@ def _windows(
         return _batch(rows, shape, gap_us, keys, at, values)
     grace_us = late.grace_ms * 1_000
     settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
+
+    def told() -> DataFrame:
+        placed = shape.of(at) if shape else None
+        return _counted(kernel.windows(rows, keys=keys, time=at, edges=placed, values=values, settings=settings))
+
     try:
-        told = kernel.windows(
-            rows, keys=keys, time=at, edges=shape.of(at) if shape else None, values=values, settings=settings
-        )
+        counted = told() if late.topic is None else _divided(told, late.topic, where)
     except kernel.Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name=name, option="aggregates", given=str(error), remedy=remedy, where=where) from None
-    counted = _counted(told)
-    if late.topic is not None:
-        divide = side.get()
-        if divide is None:
-            raise LateSideOutside(topic=late.topic, where=where)
-        counted = divide(counted, late.topic)
     # A session's edges move, so whoever holds its results by them has to be told which are gone.
     replaced = late.corrects or (shape is None and (emit == "updates" or late.grace_ms > 0))
     return counted.where(F.col(kernel.KIND) == kernel.RESULT).select(
@@ -138,6 +136,13 @@ def _windows(
         *(F.col(kernel.quoted(column)) for column in values),
         *([F.col(kernel.REPLACES).alias(REPLACES)] if replaced else []),
     )
+
+
+def _divided(told: Callable[[], DataFrame], topic: str, where: Where) -> DataFrame:
+    divide = side.get()
+    if divide is None:
+        raise LateSideOutside(topic=topic, where=where)
+    return divide(told, topic)
 
 
 def _counted(told: DataFrame) -> DataFrame:

@@ -1,5 +1,7 @@
-"""The clock of a source: its watermark is the least over the partitions, not Spark's one greatest; `model/clock.py` says
-what it must do."""
+"""The clock of a source: its watermark is the least over the partitions, where Spark's own is the greatest of all.
+
+`model/clock.py` says what it must do.
+"""
 
 from __future__ import annotations
 

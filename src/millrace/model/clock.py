@@ -2,8 +2,8 @@
 
 - The watermark is the least over the partitions of the greatest time each has shown, less the lag. It never goes back.
 - A partition is waited for until it was read to its end and has been silent for the idle time; also one that has shown
-  nothing yet, which is first known when an epoch lists it. With `once`, such a one is not waited for when it was read to
-  its end.
+  nothing yet, which is first known when an epoch lists it. With `once`, such a one is not waited for when it was read
+  to its end.
 - When no partition is waited for, everything was heard: the greatest time of all counts.
 - An adaptive lag is the quantile of the delays seen lately and a margin, within bounds. Delays are counted in buckets
   each of which reaches a tenth further; lately is a hundred thousand events, beyond which all counts are halved.
@@ -50,7 +50,7 @@ class Clock:
     delays: Counter[int] = field(default_factory=Counter)
 
     def epoch(self, events: Iterable[Event], now_ms: int, ended: Mapping[int, bool] | None = None) -> int | None:
-        """The watermark after an epoch of these records; `ended` lists the partitions, and which were read to the end."""
+        """The watermark after an epoch; `ended` lists the partitions, and whether each was read to its end."""
         ended = ended or {}
         for number in ended:
             partition = self.partitions.setdefault(number, Partition())

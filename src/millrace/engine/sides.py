@@ -1,0 +1,82 @@
+"""A flow whose window sends late rows to a topic of their own: one operator, two outputs.
+
+A streaming query has one result. So the query gives everything that the window tells, results and refused rows, and
+each epoch is divided: refused rows go to their topic, results through the rest of the stream's function, and both are
+written in one job. What follows the window in that function sees one epoch at a time and so may not keep state.
+
+Guarantee: at least once, as `output` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millrace.config import Settings
+from millrace.engine.fanout import addressed, stateful
+from millrace.engine.output import TIMES, records
+from millrace.engine.sources import kafka_options
+from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
+from millrace.flow import Stream
+from millrace.flow.windows import END, START, side
+from millrace.kernel import windows as kernel
+
+
+class Sides:
+    """Called once to plan the flow (`plan`) and then with each epoch's rows."""
+
+    def __init__(self, stream: Stream, frames: list[DataFrame], settings: Settings) -> None:
+        self.stream, self.frames, self.settings = stream, frames, settings
+        self.topic: str | None = None
+        self.told: DataFrame | None = None
+
+    def plan(self, called: Callable[[], DataFrame]) -> DataFrame:
+        """What the function gives; `told` is what its window tells, if that sends late rows aside."""
+        token = side.set(self._planned)
+        try:
+            result = called()
+        finally:
+            side.reset(token)
+        if self.told is not None:
+            records(self.stream, result)
+            below = self.told._jdf.queryExecution().analyzed()
+            found = stateful(result._jdf.queryExecution().analyzed(), below)
+            if found:
+                raise LateSideKeepsState(flow=self.stream.name, operation=found, where=self.stream.where)
+        return result
+
+    def _planned(self, build: Callable[[], DataFrame], topic: str) -> DataFrame:
+        if self.told is not None:
+            raise LateSideTwice(flow=self.stream.name, where=self.stream.where)
+        if topic in (self.stream.output.name, *(source.name for source in self.stream.reads)):
+            raise LateSideTaken(flow=self.stream.name, topic=topic, where=self.stream.where)
+        self.topic, self.told = topic, build()
+        return self.told
+
+    def __call__(self, rows: DataFrame, _: int) -> None:
+        rows.persist()  # or the window would run twice
+        token = side.set(lambda _build, _topic: rows)
+        try:
+            results = addressed(self.stream, self.stream.body(*self.frames), self.settings)
+            written = results.union(self._late(rows))
+            written.write.format("kafka").options(**kafka_options(self.settings)).save()
+        finally:
+            side.reset(token)
+            rows.unpersist()
+
+    def _late(self, rows: DataFrame) -> DataFrame:
+        assert self.topic is not None
+        refused = rows.where(F.col(kernel.KIND).isin(kernel.REFUSED, kernel.REFUSED_TOO))
+        value = F.struct(
+            F.col(kernel.ROW).alias("row"),
+            F.col(kernel.START).alias(START),
+            F.col(kernel.END).alias(END),
+            (F.col(kernel.LATE_US) / 1_000).cast("long").alias("late_ms"),
+        )
+        return refused.select(
+            F.lit(None).cast("string").alias("key"),
+            F.to_json(value, TIMES).alias("value"),
+            F.lit(self.settings.named(self.topic)).alias("topic"),
+        )
