@@ -144,8 +144,6 @@ class Run:
             for flow in self.flows.values():
                 flow.lock.check()
                 flow.mark_seen()
-                if self.spark is not None and flow.active:
-                    flow.tick(self.spark)
             self._locks_seen = time.monotonic()
         if time.monotonic() - self._tended > _TEND_S:
             for database in self.graph.databases:

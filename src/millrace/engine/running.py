@@ -30,7 +30,6 @@ from millrace.engine.stopping import CleanStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Stream, Topic
-from millrace.kernel import clock
 from millrace.log import Log
 
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
@@ -88,10 +87,6 @@ class RunningFlow:
     def failure(self) -> MillraceError | None:
         error = self.query.exception()
         return failures.run_failed(self.flow, error, self.log) if error is not None else None
-
-    def tick(self, spark: SparkSession) -> None:
-        """Event time may go on without new records: partitions that are silent for long are not waited for."""
-        clock.tick(spark, self.query)
 
     def mark_seen(self) -> None:
         with contextlib.suppress(OSError):

@@ -61,11 +61,6 @@ def install(spark: SparkSession) -> None:
     operator(spark, "Clocks").install(spark._jsparkSession)
 
 
-def tick(spark: SparkSession, query: Any) -> bool:
-    """Looks at the time of day again, for a query without new rows. Says whether its watermark moved."""
-    return bool(operator(spark, "Clocks").tick(query._jsq.streamingQuery()))
-
-
 def seen_of(observed: Mapping[str, Any]) -> dict[int, int]:
     """From a report: the greatest time (µs) that the epoch saw of each partition."""
     found = json.loads(observed.get(SEEN) or "{}")

@@ -3,7 +3,6 @@ package millrace.kernel;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.UUID;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.CollectMetricsExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
@@ -14,43 +13,50 @@ import org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A query's watermark: the least of its sources' clocks. Spark asks at the end of each epoch, and itself writes the
- * answer into the checkpoint with the next one. A source without a clock of ours counts as Spark counts it.
+ * A query's watermark: the least of its sources' clocks. Spark tells when an epoch has ended, asks at each trigger how
+ * far it is, and itself writes the answer into the checkpoint. A source without a clock of ours counts as Spark counts
+ * it.
  */
 final class ClockTracker extends WatermarkTracker {
   private static final String EPOCH = "streaming.sql.batchId";
 
+  private final MicroBatchExecution query;
+  private final Simulated simulated;
   private final Map<UUID, Clock> clocks = new HashMap<>();
   private final Map<UUID, Long> others = new HashMap<>();
 
-  private ClockTracker(LogicalPlan plan) {
-    super(MultipleWatermarkPolicy$.MODULE$.apply("min"), plan);
-  }
+  private long lastEpoch = -1;
 
-  static ClockTracker instead(MicroBatchExecution query) {
-    ClockTracker tracker = new ClockTracker(query.logicalPlan());
-    tracker.setWatermark(query.watermarkTracker().currentWatermark());
-    return tracker;
+  ClockTracker(MicroBatchExecution query) {
+    super(MultipleWatermarkPolicy$.MODULE$.apply("min"), query.logicalPlan());
+    this.query = query;
+    simulated = new Simulated(query);
+    setWatermark(query.watermarkTracker().currentWatermark());
   }
 
   @Override
   public synchronized void updateWatermark(SparkPlan plan) {
+    lastEpoch = Long.parseLong(plan.sparkContext().getLocalProperty(EPOCH));
     update(plan);
     choose();
   }
 
-  synchronized boolean tick() {
-    long before = currentWatermark();
+  /** Time goes on without an epoch, too: a partition may have been silent for long enough by now. */
+  @Override
+  public synchronized long currentWatermark() {
+    long before = super.currentWatermark();
+    if (query == null || Thread.currentThread() != query.queryExecutionThread()) return before;
     for (Clock clock : clocks.values()) clock.tick();
     choose();
-    return currentWatermark() > before;
+    if (super.currentWatermark() > before) simulated.forgetAfter(lastEpoch);
+    return super.currentWatermark();
   }
 
   private void choose() {
     long least = Long.MAX_VALUE;
     for (Clock clock : clocks.values()) least = Math.min(least, clock.watermarkMs() == null ? 0 : clock.watermarkMs());
     for (long other : others.values()) least = Math.min(least, other);
-    if (least != Long.MAX_VALUE && least > currentWatermark()) setWatermark(least);
+    if (least != Long.MAX_VALUE && least > super.currentWatermark()) setWatermark(least);
   }
 
   private void update(SparkPlan plan) {
@@ -64,10 +70,9 @@ final class ClockTracker extends WatermarkTracker {
   private void advance(EventTimeWatermarkExec node) {
     Clock clock = clocks.computeIfAbsent(
         node.nodeId(), unused -> new Clock(node.eventTime().metadata().getString(Clocks.SETTINGS)));
-    long epoch = Long.parseLong(node.sparkContext().getLocalProperty(EPOCH));
     CollectMetricsExec observed = first(node, CollectMetricsExec.class);
     String seen = observed == null ? null : observed.collectedMetrics().getAs(Clock.SEEN);
-    clock.advance(epoch, seen == null ? "{}" : seen, Reach.of(first(node, MicroBatchScanExec.class)));
+    clock.advance(lastEpoch, seen == null ? "{}" : seen, Reach.of(first(node, MicroBatchScanExec.class)));
   }
 
   private static long native_(EventTimeWatermarkExec node) {

@@ -7,7 +7,6 @@ import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -33,13 +32,6 @@ public final class Clocks {
     methods.extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
   }
 
-  /** Looks at the time again: a partition may have been silent for long enough. True if the watermark moved. */
-  public static boolean tick(StreamExecution query) {
-    return query instanceof MicroBatchExecution batches
-        && batches.watermarkTracker() instanceof ClockTracker clock
-        && clock.tick();
-  }
-
   private static final class Watch extends Rule<LogicalPlan> {
     @Override
     public LogicalPlan apply(LogicalPlan plan) {
@@ -48,7 +40,7 @@ public final class Clocks {
         String id = spark.sparkContext().getLocalProperty(QUERY);
         Object query = id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
         if (query instanceof MicroBatchExecution batches && !(batches.watermarkTracker() instanceof ClockTracker)) {
-          batches.watermarkTracker_$eq(ClockTracker.instead(batches));
+          batches.watermarkTracker_$eq(new ClockTracker(batches));
         }
       }
       return plan;
