@@ -6,6 +6,7 @@ late depends on them, and the watermark that each epoch had.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from millrace.flow.windows import session, side, window
 from millrace.kernel import clock
 from millrace.kernel import windows as kernel
 from millrace.model.windows import Epoch, Refused, Result, Row, Windows
+from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
 
@@ -201,9 +203,10 @@ def made(draw: random.Random, number: int, examples: int) -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("emit", ["final", "updates"])
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", KINDS)
+CASES = [(kind, policy, emit) for emit in ("final", "updates") for policy in POLICIES for kind in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "policy", "emit"), todays(CASES, 5))
 def test_windows_are_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, kind: str, policy: str, emit: str
 ) -> None:
@@ -237,6 +240,40 @@ def test_windows_are_the_models_epoch_by_epoch(
     assert seen > 100
     assert refused > 0
     assert (allowed > 0) == (policy != "drop")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_final_does_not_depend_on_the_cuts_and_is_what_a_batch_gives(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    draw = random.Random(kind)
+    build, _, _ = KINDS[kind]
+    rows = sorted(made(draw, 5, 100) + made(draw, 9, 100) + made(draw, 14, 100), key=lambda row: row.time)
+    given: Any = {"by": "key", "emit": "final", "late": late.drop(), **AGGREGATES}
+    batch = spark.createDataFrame(
+        [(row.key, EPOCH + timedelta(microseconds=row.time), *row.value) for row in rows],
+        "key string, at timestamp, whole long, text string, price decimal(8,2)",
+    )
+    expected = Counter(told(row) for row in build(batch, time="at", **given).collect())
+    assert len(expected) > 200
+    flush = [Row("flush", rows[-1].time + 3600 * SECOND, (None, None, None))]
+    for number, cuts in enumerate((1, 4)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        query = Query(spark, folder, build, late.drop(), "final")
+        places = [0, *sorted(draw.sample(range(1, len(rows)), cuts - 1)), len(rows)]
+        for epoch, (begin, end) in enumerate(itertools.pairwise(places)):
+            query.write(epoch, draw.sample(rows[begin:end], end - begin))
+        query.write(cuts, flush)
+        query.run()
+        found = [result for epoch in query.epochs.values() for result in epoch.results]
+        assert not any(epoch.late_refused for epoch in query.epochs.values())
+        assert Counter((each.key, each.start, each.end, each.values) for each in found) == expected
+
+
+def told(row: Any) -> tuple[Any, ...]:
+    start, end = us(row.window_start.replace(tzinfo=UTC)), us(row.window_end.replace(tzinfo=UTC))
+    return (row.key, start, end, tuple(row[name] for name in AGGREGATES))
 
 
 def with_input(folder: Path) -> set[int]:

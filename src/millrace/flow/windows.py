@@ -197,8 +197,10 @@ def _batch(
     ]
     named = [column.alias(name) for name, column in keys.items()]
     if shape is None:
-        found = rows.groupBy(*named, F.session_window(at, f"{gap_us} microseconds").alias("__window")).agg(*wanted)
-        start, end = F.col("__window.start"), F.col("__window.end")
+        # Spark's own session also takes an event that comes exactly the gap after the last one.
+        own = F.session_window(at, f"{gap_us - 1} microseconds")
+        found = rows.groupBy(*named, own.alias("__window")).agg(*wanted)
+        start, end = F.col("__window.start"), F.timestamp_micros(F.unix_micros("__window.end") + 1)
     else:
         placed = rows.select("*", F.explode(shape.of(at)).alias("__window"))
         found = placed.groupBy(*named, "__window").agg(*wanted)
