@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,19 @@ def test_flows(spark: Any) -> None:
     assert {stream.name for stream in graph.streams} == {"large", "by_minute"}
     exec(test, names)
     names["test_large"](spark)
+
+
+@pytest.mark.spark
+def test_time(spark: Any) -> None:
+    (block,) = blocks("time.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    rows = [("/", 1, datetime(2026, 1, 1, 0, 0, second)) for second in (1, 2, 59)]
+    frame = spark.createDataFrame(rows, "url string, user long, at timestamp")
+    (minute,) = names["per_minute"](frame).collect()
+    assert (minute.views, minute.users) == (3, 1)
+    (visit,) = names["visits"](frame).collect()
+    assert (visit.pages, visit.entry) == (3, "/")
 
 
 @pytest.mark.server

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from millrace.config import Settings
+from millrace.log import Log
 from tests.cli.shell import Shell, shell_at
 from tests.command import start
 
@@ -168,6 +172,52 @@ def test_avro_and_protobuf(shell: Shell, topic: str, registry: str, monkeypatch:
         assert shell.fine("topic", "read", name, "--format", kind).lines == lines.splitlines()[:2]
         shown = json.loads(shell.fine("topic", "read", name, "--format", kind, "--json", "--limit", "1").out)
         assert (shown["key"], shown["value"]) == ("1", {"id": 1, "name": "a"})
+
+
+def test_how_late_events_come_and_what_each_lag_loses(shell: Shell, settings: Settings) -> None:
+    shell.fine("topic", "create", "late", "--partitions", "2")
+    arrived = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=30)
+    delays_s = [2] * 994 + [9, 9, 40, 40, 40] + [-3]
+    with Log(replace(settings, prefix=PREFIX)).writer("late") as writer:
+        writer.write({"at": "soon"}, partition=0, time=arrived)
+        for delay_s in delays_s:
+            writer.write({"at": arrived - timedelta(seconds=delay_s)}, partition=0, time=arrived)
+        for ahead_s in (7_200, -90):
+            at = (arrived + timedelta(seconds=ahead_s)).timestamp()
+            writer.write({"at": at, "as": "a number"}, partition=1, time=arrived + timedelta(seconds=5))
+
+    said = shell.fine("topic", "delays", "late", "--time", "at").text.splitlines()
+    first, last = (f"{arrived + timedelta(seconds=after_s):%Y-%m-%d %H:%M:%S}" for after_s in (0, 5))
+    assert said == [
+        f"1,003 records of late read, which arrived from {first} to {last} (UTC)",
+        "1 of 1,003 records has no time in 'at'",
+        "ahead of their arrival: 2 events",
+        "by more than 1 hour: 1; flows set these aside, and they do not count below",
+        "from happening to arriving: P50 2.0 seconds, P90 2.0 seconds, P99 2.0 seconds, P99.9 40.0 seconds, "
+        "max 1.6 minutes",
+        "",
+        " 0 seconds loses 0.50 %",
+        "  1 second loses 0.50 %",
+        " 5 seconds loses 0.50 %",
+        "10 seconds loses 0.30 %",
+        "30 seconds loses 0.30 %",
+        "45 seconds loses nothing",
+        "",
+        'suggested: lateness="45 seconds", the least of these that loses at most 0.1 %',
+    ]
+
+    newest = shell.fine("topic", "delays", "late", "--time", "at", "--limit", "5", "--json").json
+    assert (newest["records"], newest["untimed"], newest["events"], newest["set_aside"]) == (5, 0, 4, 1)
+    assert newest["delays_ms"] == {"p50": 40_000, "p90": 95_000, "p99": 95_000, "p99.9": 95_000, "max": 95_000}
+    assert newest["costs"] == [{"lag_ms": 0, "late": 0, "share": 0.0}]
+    assert newest["suggested_ms"] == 0
+    assert datetime.fromisoformat(newest["first_arrival"]) == arrived
+
+    wrong = shell("topic", "delays", "late", "--time", "att")
+    assert wrong.code == 1
+    assert wrong.err.startswith("error: MR-TIME-ABSENT no record of topic 'late' has a time in 'att' (1,003 read, ")
+    assert "did you mean 'at'?" in wrong.err
+    assert wrong.err.count("\n") == 1
 
 
 def test_following_ends_with_ctrl_c(shell: Shell, topic: str, bootstrap: str) -> None:

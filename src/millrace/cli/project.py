@@ -46,7 +46,7 @@ def test_views_are_counted_by_url_and_ten_seconds(spark):
     ]
     counted = views(spark.createDataFrame(rows, "url string, user long, at timestamp")).collect()
 
-    found = sorted((row.url, row.since.second, row.views) for row in counted)
+    found = sorted((row.url, row.window_start.second, row.views) for row in counted)
     assert found == [("/", 0, 2), ("/", 10, 1), ("/cart", 0, 1)]
 '''
 

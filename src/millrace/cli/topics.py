@@ -6,17 +6,18 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from millrace.cli.output import Commands, command, json_option, listing, noun, say
+from millrace.cli.output import Commands, command, json_option, listing, noun, positive, say
 from millrace.config import Settings
 from millrace.errors import StdinClosed
 
 if TYPE_CHECKING:
-    from millrace.log import Log
+    from millrace.log import Log, Record
+    from millrace.log.delays import Delays
     from millrace.log.lines import RefusedLine
 
 FORMATS = ("json", "avro", "protobuf", "raw")
@@ -54,6 +55,7 @@ def add(commands: Commands) -> None:
 
     _add_write(topic)
     _add_read(topic)
+    _add_delays(topic)
 
 
 def _config_options(parser: argparse.ArgumentParser) -> None:
@@ -97,6 +99,18 @@ def _add_read(topic: Commands) -> None:
         "--format", choices=FORMATS, default="raw", help="what values are; default raw: bytes as they are"
     )
     added.add_argument("--json", action="store_true", help="one object a line, with key, headers, place and time")
+
+
+def _add_delays(topic: Commands) -> None:
+    added = command(topic, "delays", delays, "say how late events arrive, and what share each lag would lose")
+    added.add_argument("topic")
+    added.add_argument(
+        "--time", required=True, metavar="COLUMN", help="the field that says when an event happened: ISO, or seconds"
+    )
+    added.add_argument(
+        "--limit", type=positive, default=1_000_000, metavar="N", help="about the newest so many; default 1,000,000"
+    )
+    json_option(added)
 
 
 def list_topics(args: argparse.Namespace, settings: Settings) -> None:
@@ -227,6 +241,20 @@ def read(args: argparse.Namespace, settings: Settings) -> None:
             out.flush()
 
 
+def delays(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace import durations
+    from millrace.flow.time import AHEAD
+    from millrace.log.delays import delays_of
+
+    records = _newest(_log(settings), args.topic, args.limit)
+    found = delays_of(args.topic, args.time, records, ahead_ms=durations.milliseconds(AHEAD))
+    if args.json:
+        print(json.dumps(_delays_object(args, found), indent=2))
+        return
+    for line in _delays_lines(args, found, AHEAD):
+        print(line)
+
+
 class _Rejects:
     """The lines that were not written: the first are shown, all are kept, in a file made when there is one to keep."""
 
@@ -266,6 +294,60 @@ def _encode(args: argparse.Namespace, log: Log) -> Callable[[Any], bytes] | None
     if args.schema is None:
         raise RecordSchemaMissing(format=args.format, topic=args.topic)
     return log.format(args.topic, args.format, args.schema).encode
+
+
+def _newest(log: Log, topic: str, limit: int) -> Iterator[Record]:
+    from millrace.log.delays import newest
+
+    for number, (begin, count) in newest(log.topics.offsets(topic), limit).items():
+        yield from log.read(topic, begin, partition=number, limit=count)
+
+
+def _delays_object(args: argparse.Namespace, found: Delays) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    shown = {"topic": args.topic, "time": args.time, **asdict(found)}
+    return shown | {name: shown[name].isoformat() for name in ("first_arrival", "last_arrival")}
+
+
+def _delays_lines(args: argparse.Namespace, found: Delays, bound: str) -> Iterator[str]:
+    from millrace.durations import spoken
+
+    first, last = (f"{time:%Y-%m-%d %H:%M:%S}" for time in (found.first_arrival, found.last_arrival))
+    read = _counted(found.records, "record")
+    yield f"{read} of {args.topic} read, which arrived from {first} to {last} (UTC)"
+    if found.untimed:
+        yield f"{found.untimed:,} of {read} {'has' if found.untimed == 1 else 'have'} no time in {args.time!r}"
+    if found.ahead:
+        yield f"ahead of their arrival: {_counted(found.ahead, 'event')}"
+    if found.set_aside:
+        yield f"by more than {bound}: {found.set_aside:,}; flows set these aside, and they do not count below"
+    if not found.events:
+        return
+    told = (f"{name.replace('p', 'P')} {_roughly(length_ms)}" for name, length_ms in found.delays_ms.items())
+    yield f"from happening to arriving: {', '.join(told)}"
+    yield ""
+    for cost in found.costs:
+        yield f"{spoken(cost.lag_ms):>10} loses {_percent(cost.share)}"
+    yield ""
+    if found.suggested_ms is None:
+        yield "each of these loses more than 0.1 %: look at how the events come about"
+    else:
+        yield f'suggested: lateness="{spoken(found.suggested_ms)}", the least of these that loses at most 0.1 %'
+
+
+def _roughly(length_ms: int) -> str:
+    """A measured length as one would say it: 83412 is "1.4 minutes"."""
+    for unit, unit_ms in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000)):
+        if abs(length_ms) >= unit_ms:
+            return f"{length_ms / unit_ms:,.1f} {unit}"
+    return f"{length_ms} ms"
+
+
+def _percent(share: float) -> str:
+    if not share:
+        return "nothing"
+    return f"{share * 100:.2f} %" if share >= 0.0001 else "less than 0.01 %"
 
 
 def _log(settings: Settings) -> Log:

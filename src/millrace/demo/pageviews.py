@@ -3,7 +3,6 @@
 import random
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 import millrace as mr
 
@@ -12,11 +11,10 @@ app = mr.App("pageviews")
 pageviews = app.topic("pageviews", "url string, user long, at timestamp", time="at", lateness="2 seconds")
 
 
-@app.stream(pageviews, key="url", emit="updates")
+@app.stream(pageviews, key="url")
 def views(p: DataFrame) -> DataFrame:
     """How often each page was looked at, in windows of ten seconds; a count comes again whenever it grows."""
-    counted = p.groupBy(F.window("at", "10 seconds"), "url").agg(F.count("*").alias("views"))
-    return counted.select("url", F.col("window.start").alias("since"), "views")
+    return mr.window(p, "10 seconds", by="url", views=mr.count(), emit="updates", late=mr.late.drop())
 
 
 @app.traffic(pageviews, rate=50)

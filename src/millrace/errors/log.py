@@ -222,3 +222,9 @@ class RecordUnreadable(UserError):
     code = "MR-RECORD-UNREADABLE"
     text = "the record at offset {offset} of topic {topic!r}, partition {partition}, is not {format} ({reason})"
     fix = "read it with --format raw to see its bytes"
+
+
+class TimeAbsent(UserError):
+    code = "MR-TIME-ABSENT"
+    text = "no record of topic {topic!r} has a time in {column!r} ({seen}){hint}"
+    fix = "name a field that holds a time like 2026-11-15T09:30:00Z or the seconds since 1970: --time COLUMN"
