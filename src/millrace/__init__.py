@@ -18,6 +18,7 @@ __all__ = [
     "count",
     "distinct",
     "first",
+    "join",
     "last",
     "late",
     "marked",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from millrace.errors import MillraceError
     from millrace.flow import App, adaptive, late, marked, monotonic
     from millrace.flow.aggregates import avg, count, distinct, first, last, max, min, sum  # noqa: A004
+    from millrace.flow.joins import join
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
@@ -43,6 +45,7 @@ _HOMES = {
     **dict.fromkeys(("avg", "count", "distinct", "first", "last", "max", "min", "sum"), "millrace.flow.aggregates"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
+    "join": "millrace.flow.joins",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
 }

@@ -1,4 +1,4 @@
-"""Event time on a real Kafka: partitions that lag, are silent or have wrong clocks; late rows aside; nothing uncounted."""
+"""Event time on a real Kafka: partitions that lag, are silent or have wrong clocks; late rows aside; all counted."""
 
 from __future__ import annotations
 

@@ -186,12 +186,14 @@ class Query:
 
 
 def made(draw: random.Random, number: int, examples: int) -> list[Row]:
-    """Events some of which are late by up to minutes, on edges now and then, and now and then twice."""
+    """Events some of which are late by up to minutes, now and then twice; in every second epoch all on multiples of
+    five seconds, so that the watermark meets edges."""
     rows = []
     for example in range(examples):
         for _ in range(draw.choice((0, 1, 1, 2, 4))):
-            second = number * 15 + draw.randint(0, 20) - draw.choice((0, 0, 0, 5, 30, 60, 180))
-            micro = draw.choice((0, 0, 1, 500_000, 999_999))
+            even = number % 2 == 0
+            second = number * 15 + draw.randrange(0, 21, 5 if even else 1) - draw.choice((0, 0, 0, 5, 30, 60, 180))
+            micro = 0 if even else draw.choice((0, 0, 1, 500_000, 999_999))
             time = us(START) + second * SECOND + micro
             value = (
                 draw.choice((None, draw.randint(-5, 5))),

@@ -14,8 +14,8 @@ from millrace.flow.windows import ALLOWED, LATE_METRIC, REFUSED
 @dataclass(frozen=True)
 class Progress:
     """One epoch. Of `rows_in`, `dead` did not fit, and `late` came when a window of theirs had closed: `allowed` of
-    these counted nevertheless, `refused` did not, in at least one window. The rest of the late ones was dropped by Spark's
-    own windows, which count them when they are put together by window: they may be fewer than the late events."""
+    these counted nevertheless, `refused` did not, in at least one window. The rest of the late ones was dropped by
+    Spark's own windows and joins; its windows count them when they are put together, so they may be more in truth."""
 
     flow: str
     epoch: int

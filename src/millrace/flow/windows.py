@@ -106,7 +106,7 @@ def _windows(
     if not isinstance(late, Late):
         remedy = "choose what is done with late rows: mr.late.drop(), .allow(…), .side(…) or .update(…)"
         raise OptionInvalid(name=name, option="late", given=late, remedy=remedy, where=where)
-    at = F.col(kernel.quoted(_time_of(rows, time, name, where)))
+    at = F.col(kernel.quoted(time_of(rows, time, name, where)))
     keys = _keys(rows, by)
     for column in wanted:
         if column in (*keys, START, END, REPLACES):
@@ -154,7 +154,7 @@ def _counted(told: DataFrame) -> DataFrame:
     )
 
 
-def _time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
+def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
     """The column with the events' times: the one with the watermark."""
     marked = [field.name for field in rows.schema.fields if "spark.watermarkDelayMs" in field.metadata]
     if given is not None:

@@ -1,0 +1,156 @@
+"""Streams joined within an interval are what the model says, over random times, cuts and a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import millrace as mr
+from millrace.errors import OptionInvalid
+from millrace.kernel import clock
+from millrace.model.joins import IntervalJoin, Row
+
+pytestmark = pytest.mark.spark
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+START = int(datetime(2026, 3, 1, 14, tzinfo=UTC).timestamp())
+SECOND = 1_000_000
+SCHEMA = "key string, at timestamp, name string, partition int"
+
+
+class Query:
+    """Two folders of files, one file of each an epoch."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **given: Any) -> None:
+        self.spark, self.folder, self.given = spark.newSession(), folder, given
+        self.rows: list[tuple[str | None, str | None]] = []
+        self.told: dict[int, list[tuple[str | None, str | None]]] = {}
+        self.dropped = 0
+        clock.install(self.spark)
+        for side in ("left", "right"):
+            (folder / side).mkdir()
+
+    def write(self, side: str, number: int, rows: list[Row]) -> None:
+        path = self.folder / side / f"{number:04}.json"
+        lines = [
+            {
+                "key": row.key,
+                "at": (EPOCH + timedelta(microseconds=row.time)).isoformat(),
+                "name": row.name,
+                "partition": 0,
+            }
+            for row in rows
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    def _frame(self, side: str) -> DataFrame:
+        files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / side))
+        own = clock.Clock(10_000, 0, folder=(self.folder / "clock" / side).as_uri())
+        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
+        return own.on(files.observe(side, seen), "at").drop("partition")
+
+    def run(self) -> None:
+        joined = mr.join(self._frame("left"), self._frame("right"), on="key", **self.given)
+        assert joined.columns == ["key", "at", "name", "right_at", "right_name"]
+        query = (
+            joined.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
+            .foreachBatch(self._keep)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        for report in query.recentProgress:
+            self.dropped += sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
+
+    def _keep(self, rows: DataFrame, epoch: int) -> None:
+        self.told[epoch] = [(row.name, row.right_name) for row in rows.collect()]
+
+    def watermarks(self) -> dict[int, int]:
+        found = {}
+        for path in (self.folder / "checkpoint" / "offsets").iterdir():
+            if path.name.isdigit():
+                found[int(path.name)] = json.loads(path.read_text().splitlines()[1])["batchWatermarkMs"] * 1_000
+        return found
+
+
+def made(draw: random.Random, number: int, side: str, late: bool) -> list[Row]:
+    rows = []
+    for place in range(60):
+        behind = draw.choice((0, 0, 0, 4, 9, 200 if late else 9))
+        time = (START + number * 20 + draw.randint(0, 19) - behind) * SECOND + draw.choice((0, 0, 1, 999_999))
+        # Rows without a key join nothing, and Spark leaves them out before it counts late ones.
+        key = draw.choice(["a" if late else None, *"abcdefgh"]) if draw.random() < 0.9 else f"{side}{place}"
+        rows.append(Row(key, time, f"{side}-{number}-{place}"))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("how", "within", "late"),
+    [("inner", ("0 s", "15 s"), False), ("left", ("-5 s", "5 s"), True), ("full", ("2 s", "12 s"), False)],
+)
+def test_pairs_and_rows_without_one(
+    spark: SparkSession, tmp_path: Path, how: str, within: tuple[str, str], late: bool
+) -> None:
+    draw = random.Random(how)
+    query = Query(spark, tmp_path, within=within, how=how)
+    parts = [(made(draw, number, "left", late), made(draw, number, "right", late)) for number in range(6)]
+    last = [Row("end", (START + 3600) * SECOND, "end-left")], [Row("fin", (START + 3600) * SECOND, "end-right")]
+    for begin, end in ((0, 3), (3, 7)):  # with a restart between
+        for number, (left, right) in enumerate([*parts, last][begin:end], begin):
+            query.write("left", number, left)
+            query.write("right", number, right)
+        query.run()
+
+    first_us, last_us = (int(each.split()[0]) * SECOND for each in within)
+    model, watermarks, before, todo = IntervalJoin(first_us, last_us), query.watermarks(), 0, [*parts, last]
+    found: list[tuple[str | None, str | None]] = []
+    for epoch in sorted(query.told):
+        found += query.told[epoch]
+        if todo:
+            model.epoch(*todo.pop(0), late_watermark=before)
+        before = watermarks[epoch]
+    expected = [(one.name, two.name) for one, two in model.pairs()]
+    left, right = model.alone(before)
+    expected += [(row.name, None) for row in left] if how != "inner" else []
+    expected += [(None, row.name) for row in right] if how == "full" else []
+    assert Counter(found) == Counter(expected)
+    assert len(expected) > 50
+    assert (model.late > 0) == late
+    assert query.dropped == model.late
+
+
+def test_the_impression_and_the_click(spark: SparkSession) -> None:
+    at = datetime(2026, 1, 1, 14, 0, 5, tzinfo=UTC)
+    rows: list[Any] = [("ad-1", at)]
+    clicked: list[Any] = [("ad-1", at.replace(minute=7, second=33)), ("ad-1", at.replace(hour=15))]
+    impressions = spark.createDataFrame(rows, "ad string, shown timestamp")
+    clicks = spark.createDataFrame(clicked, "ad string, clicked timestamp")
+    (pair,) = mr.join(impressions, clicks, on="ad", within=("0 s", "30 minutes")).collect()
+    assert pair.clicked - pair.shown == timedelta(minutes=7, seconds=28)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"within": None}, "for ever"),
+        ({"within": ("5 s", "1 s")}, "earlier one first"),
+        ({"within": ("0 s", "1 s"), "how": "outer"}, '"full"'),
+        ({"within": ("0 s", "1 s"), "on": "user"}, "both streams"),
+        ({"within": ("0 s", "1 s"), "prefix": "my_"}, "another one"),
+    ],
+)
+def test_what_cannot_be_joined(spark: SparkSession, given: dict[str, Any], says: str) -> None:
+    rows: list[Any] = [("a", EPOCH)]
+    frame = spark.createDataFrame(rows, "ad string, at timestamp").withColumn("my_at", F.lit(1))
+    with pytest.raises(OptionInvalid, match=says):
+        mr.join(frame, frame, **{"on": "ad", **given})
