@@ -138,6 +138,15 @@ def test_killed_stopped_and_interrupted_it_goes_on_and_loses_nothing(
     assert 'counts  {"url":' in output
     assert "dead" in output
 
+    plan = millrace("plan", cwd=folder)
+    assert (plan.returncode, plan.stdout.split()[-2:]) == (0, ["counts", "same"]), plan.stdout + plan.stderr
+    (folder / "shop.py").write_text(SHOP.replace('"1 minute"', '"2 minutes"'))
+    plan = millrace("plan", cwd=folder)
+    assert plan.returncode == 1
+    assert "needs a new checkpoint" in plan.stdout
+    assert "MR-STATE-CHANGED" in plan.stdout
+    assert not FOREIGN.search(plan.stdout + plan.stderr)
+
     letters = {(letter.record.partition, letter.record.offset): letter for letter in project.log.dead.list("views")}
     junk = Counter(value for _, junk in parts for value in junk)
     assert Counter(letter.record.value for letter in letters.values()) == junk

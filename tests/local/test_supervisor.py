@@ -96,6 +96,20 @@ def test_committed_rows_survive_kill_9(folder: Path) -> None:
     assert not running(folder)
 
 
+def test_sessions_that_outlive_a_killed_server_do_not_hold_up_the_next(folder: Path) -> None:
+    settings = config.load(folder)
+    with local.held(settings, ("postgres",)) as addresses, psycopg.connect(addresses["postgres"]):
+        victim = running(folder)["postgres"].pid
+        assert victim is not None
+        sessions = psutil.Process(victim).children()
+        for session in sessions:
+            session.suspend()  # they would end by themselves, sooner or later
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: "postgres" not in running(folder), "the kill")
+        local.up(settings, ("postgres",))
+        assert not [session for session in sessions if session.is_running()]
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 def test_servers_end_with_their_foreground_command_however_it_ends(folder: Path, how: signal.Signals) -> None:
     with start("up", "postgres", cwd=folder) as command:

@@ -1,13 +1,14 @@
-"""`millrace run` and `millrace graph`: the commands over an app."""
+"""`millrace run`, `millrace plan` and `millrace graph`: the commands over an app."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from millrace.cli.output import Commands, command, say
+from millrace.cli.output import Commands, command, json_option, listing, say
 from millrace.config import Settings
 from millrace.errors import ServerDown
 
@@ -49,6 +50,12 @@ def add(commands: Commands) -> None:
         default=[],
         help="set this flow's checkpoint aside and start from the oldest records; may be repeated",
     )
+    plan = command(
+        commands, "plan", print_plan, "say what the code as it is now means for the checkpoints that are there"
+    )
+    plan.epilog = "Exit code 0 if every flow can go on, 1 if one needs a new checkpoint or is refused."
+    _app(plan)
+    json_option(plan)
     graph = command(commands, "graph", print_graph, "draw an app's graph, without starting anything")
     _app(graph)
     graph.add_argument("--mermaid", action="store_true", help="as a Mermaid flowchart, for a page")
@@ -63,6 +70,25 @@ def print_graph(args: argparse.Namespace, settings: Settings) -> None:
 
     graph = load_app(args.app, settings).graph()
     print(graph.mermaid() if args.mermaid else graph.text())
+
+
+def print_plan(args: argparse.Namespace, settings: Settings) -> int:
+    from millrace import local
+    from millrace.flow import load_app
+
+    graph = load_app(args.app, settings).graph()
+    _log_to_file(settings)
+    with local.held(settings, ("kafka",), say=say):
+        from millrace.engine import changes
+        from millrace.engine.session import close, session
+
+        spark = session(settings, "local[1]", settings.named(graph.app))
+        try:
+            found = changes.answers(graph, settings, spark)
+        finally:
+            close(spark)
+    listing(args, ("flow", "verdict", "reason"), [asdict(answer) for answer in found], "the app has no flows")
+    return 0 if all(answer.goes_on for answer in found) else 1
 
 
 def run_app(args: argparse.Namespace, settings: Settings) -> int:

@@ -19,8 +19,11 @@ from millrace.engine.lock import write_whole
 from millrace.engine.plan import Flow
 from millrace.engine.sources import Source
 from millrace.engine.tables import TableSource
-from millrace.errors import InputsChanged, RecordsGone, SchemaChanged
+from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChanged
+from millrace.flow.operators import Operator
 from millrace.log import Log
+
+_WORDS_SHOWN = 80
 
 CHECKPOINT, RECORD = "checkpoint", "flow.json"
 
@@ -38,16 +41,25 @@ class Input:
 
 @dataclass(frozen=True)
 class Definition:
-    """`streams` have their part in all that was read so far."""
+    """`streams` have their part in all that was read so far. `operators` are what state is kept for, `manner` what else
+    a flow was told that may change, `fingerprint` its plan as a whole; empty in records of before there were such."""
 
     inputs: tuple[Input, ...]
     streams: tuple[str, ...]
     partitions: int
+    operators: tuple[Operator, ...] = ()
+    manner: tuple[str, ...] = ()
+    fingerprint: str = ""
 
     @classmethod
     def of(cls, flow: Flow, sources: tuple[AnySource, ...], partitions: int, log: Log) -> Definition:
         inputs = tuple(Input(source.outside, source.recorded, log.topics.identity(source.name)) for source in sources)
-        return cls(inputs, tuple(stream.name for stream in flow.streams), partitions)
+        manner = tuple(
+            f"{source.name} {source.topic.lateness}"
+            for source in sources
+            if isinstance(source, Source) and source.topic.time
+        )
+        return cls(inputs, tuple(stream.name for stream in flow.streams), partitions, manner=manner)
 
 
 def folder_of(settings: Settings, app: str, flow: str) -> Path:
@@ -62,8 +74,14 @@ def remembered(folder: Path) -> Definition | None:
         raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    inputs = tuple(Input(**each) for each in raw["inputs"])
-    return Definition(inputs, tuple(raw.get("streams", ())), raw["partitions"])
+    return Definition(
+        tuple(Input(**each) for each in raw["inputs"]),
+        tuple(raw.get("streams", ())),
+        raw["partitions"],
+        tuple(Operator(**each) for each in raw.get("operators", ())),
+        tuple(raw.get("manner", ())),
+        raw.get("fingerprint", ""),
+    )
 
 
 def remember(folder: Path, definition: Definition) -> None:
@@ -90,6 +108,28 @@ def check(flow: Flow, sources: tuple[AnySource, ...], folder: Path, old: Definit
                 flow=flow.name,
                 where=source.readable.where,
             )
+
+
+def check_operators(flow: Flow, folder: Path, old: Definition, new: Definition) -> None:
+    """Refuses to read state that was kept for something else."""
+    if not old.fingerprint or not has_state(folder):
+        return
+    before, after = ([each.state for each in definition.operators] for definition in (old, new))
+    if before != after:
+        one, two = _shortened("; ".join(before) or "nothing", "; ".join(after) or "nothing")
+        raise StateChanged(flow=flow.name, reason=f"it held {one}, and would hold {two}", where=flow.where)
+
+
+def _shortened(one: str, two: str) -> tuple[str, str]:
+    """Both from a little before where they differ: Spark's own words for a window are long."""
+    same = next((place for place, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    begin = 0 if same < _WORDS_SHOWN else same - _WORDS_SHOWN // 2
+
+    def shown(text: str) -> str:
+        end = begin + 2 * _WORDS_SHOWN
+        return f"{'…' if begin else ''}{text[begin:end]}{'…' if len(text) > end else ''}"
+
+    return shown(one), shown(two)
 
 
 def has_state(folder: Path) -> bool:

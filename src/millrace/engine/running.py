@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from millrace.engine import definition, failures, output
 from millrace.engine.definition import AnySource
 from millrace.engine.fanout import Fanout
 from millrace.engine.lock import Lock, acquire
+from millrace.engine.operators import fingerprint, native
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.session import log_file
@@ -30,6 +31,7 @@ from millrace.engine.stopping import CleanStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Stream, Topic
+from millrace.flow.operators import noting
 from millrace.log import Log
 
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
@@ -121,26 +123,15 @@ def start(
     try:
         anew = set(fresh) & {stream.name for stream in flow.streams}
         aside = definition.set_aside(folder) if len(anew) == len(flow.streams) else None
-        sources = tuple(source_of(readable, log, f"{app}.{flow.name}") for readable in flow.reads)
-        own = spark.newSession()
-        own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
-        own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
         old = definition.remembered(folder)
+        made = planned(spark, flow, log, app, once=once)
         if old is not None:
-            # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
-            own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
-        partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
-        new = definition.Definition.of(flow, sources, partitions, log)
-        if old is not None:
-            definition.check(flow, sources, folder, old, new)
-            _refuse_gap(flow, sources, folder, log)
-            _refuse_stale(flow, sources, folder, log)
-        writer = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once)
+            refuse(flow, made, folder, old, log)
         if old is not None and flow.shared is not None:
-            joining = (set(new.streams) - set(old.streams)) | anew
-            _catch_up(own, flow, sources, folder, joining, log)
-        definition.remember(folder, new)
-        writer = writer.queryName(f"{app}.{flow.name}").option(
+            joining = (set(made.definition.streams) - set(old.streams)) | anew
+            _catch_up(made.spark, flow, made.sources, folder, joining, log)
+        definition.remember(folder, made.definition)
+        writer = made.writer.queryName(f"{app}.{flow.name}").option(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
         )
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=TRIGGER)
@@ -148,7 +139,45 @@ def start(
     except BaseException:
         lock.release()
         raise
-    return RunningFlow(flow, sources, folder, lock, query, log_file(settings)), aside
+    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings)), aside
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A flow as it could be started: nothing runs yet, and nothing was written."""
+
+    spark: SparkSession
+    sources: tuple[AnySource, ...]
+    definition: definition.Definition
+    writer: DataStreamWriter
+
+
+def planned(spark: SparkSession, flow: Flow, log: Log, app: str, *, once: bool = False) -> Planned:
+    folder = definition.folder_of(log.settings, app, flow.name)
+    sources = tuple(source_of(readable, log, f"{app}.{flow.name}") for readable in flow.reads)
+    own = spark.newSession()
+    own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
+    own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
+    old = definition.remembered(folder)
+    if old is not None:
+        # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
+        own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
+    partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
+    new = definition.Definition.of(flow, sources, partitions, log)
+    if old is not None:
+        definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
+    with noting() as noted:
+        writer, result = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once)
+    if result is not None:
+        new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
+    return Planned(own, sources, new, writer)
+
+
+def refuse(flow: Flow, made: Planned, folder: Path, old: definition.Definition, log: Log) -> None:
+    """Refuses to go on with a checkpoint that does not fit."""
+    definition.check_operators(flow, folder, old, made.definition)
+    _refuse_gap(flow, made.sources, folder, log)
+    _refuse_stale(flow, made.sources, folder, log)
 
 
 def source_of(readable: Readable, log: Log, group: str) -> AnySource:
@@ -170,7 +199,8 @@ def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log
 
 def _writer(
     spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], log: Log, clocks: Path, once: bool
-) -> DataStreamWriter:
+) -> tuple[DataStreamWriter, DataFrame | None]:
+    """The query to be started, and what the stream's function gives if it is one stream's alone."""
     settings, spark_log = log.settings, log_file(log.settings)
     frames = {
         source.readable: source.stream(spark, clocks, once) if isinstance(source, Source) else source.stream(spark)
@@ -180,20 +210,20 @@ def _writer(
         fanout, signed = Fanout(flow, settings), frames[flow.shared]
         for stream in flow.streams:
             fanout.check(stream, signed, _called(stream, frames, spark_log))
-        return signed.writeStream.foreachBatch(fanout).outputMode("append")
+        return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
     (stream,) = flow.streams
-    sides = Sides(stream, [frames[source] for source in stream.reads], settings)
+    sides = Sides(stream, [frames[source] for source in stream.reads], log)
     result = sides.plan(lambda: _called(stream, frames, spark_log))
     if sides.told is not None and sides.topic is not None:
-        log.topics.ensure(sides.topic, partitions=stream.output.partitions)
-        return sides.told.writeStream.foreachBatch(sides).outputMode("append")
-    return (
+        return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
+    writer = (
         output.records(stream, result)
         .writeStream.format("kafka")
         .outputMode(output.output_mode(stream, result))
         .options(**kafka_options(settings))
         .option("topic", settings.named(stream.output.name))
     )
+    return writer, result
 
 
 def _called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.config import Settings
 from millrace.engine.fanout import addressed, stateful
 from millrace.engine.output import TIMES, records
 from millrace.engine.sources import kafka_options
@@ -22,15 +21,17 @@ from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
 from millrace.flow.windows import END, START, side
 from millrace.kernel import windows as kernel
+from millrace.log import Log
 
 
 class Sides:
     """Called once to plan the flow (`plan`) and then with each epoch's rows."""
 
-    def __init__(self, stream: Stream, frames: list[DataFrame], settings: Settings) -> None:
-        self.stream, self.frames, self.settings = stream, frames, settings
+    def __init__(self, stream: Stream, frames: list[DataFrame], log: Log) -> None:
+        self.stream, self.frames, self.log, self.settings = stream, frames, log, log.settings
         self.topic: str | None = None
         self.told: DataFrame | None = None
+        self._made = False
 
     def plan(self, called: Callable[[], DataFrame]) -> DataFrame:
         """What the function gives; `told` is what its window tells, if that sends late rows aside."""
@@ -56,6 +57,9 @@ class Sides:
         return self.told
 
     def __call__(self, rows: DataFrame, _: int) -> None:
+        if not self._made and self.topic is not None:
+            self.log.topics.ensure(self.topic, partitions=self.stream.output.partitions)
+            self._made = True
         rows.persist()  # or the window would run twice
         token = side.set(lambda _build, _topic: rows)
         try:

@@ -8,6 +8,7 @@ from zoneinfo import available_timezones
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from millrace import durations
 from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow.time import Duration, duration_ms
 
@@ -23,6 +24,12 @@ class Edges:
     every_us: int
     offset_us: int = 0
     zone: str | None = None
+
+    def __str__(self) -> str:
+        parts = [durations.spoken(self.size_us // 1_000)]
+        parts += [f"every {durations.spoken(self.every_us // 1_000)}"] if self.every_us != self.size_us else []
+        parts += [f"from {durations.spoken(self.offset_us // 1_000)}"] if self.offset_us else []
+        return " ".join([*parts, *([f"in {self.zone}"] if self.zone else [])])
 
     def of(self, time: Column) -> Column:
         """The windows of an event, an array of (start, end) in µs, those that end first in front."""

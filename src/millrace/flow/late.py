@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from millrace import durations
 from millrace.flow.nodes import caller, checked_name
 from millrace.flow.time import Duration, duration_ms
 
@@ -24,6 +25,10 @@ class Late:
     kind: Kind
     grace_ms: int = 0
     topic: str | None = None
+
+    def __str__(self) -> str:
+        grace = f" {durations.spoken(self.grace_ms)}" if self.grace_ms else ""
+        return f"{self.kind}{grace}{f' to {self.topic}' if self.topic else ''}"
 
     @property
     def corrects(self) -> bool:

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, TimestampType
 
+from millrace import durations
 from millrace.errors import LateSideOutside, OptionInvalid, TimeUnknown, Where, nearest
 from millrace.flow.aggregates import Aggregate, checked
 from millrace.flow.edges import Edges, edges
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
+from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import windows as kernel
 
@@ -115,6 +117,7 @@ def _windows(
     values: dict[str, tuple[str, Column]] = {column: (each.kind, _looked_at(each)) for column, each in wanted.items()}
     if not rows.isStreaming:
         return _batch(rows, shape, gap_us, keys, at, values)
+    note(_kept(rows, shape, gap_us, keys, values), f"emits {emit}, late rows: {late}")
     grace_us = late.grace_ms * 1_000
     settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
 
@@ -136,6 +139,27 @@ def _windows(
         *(F.col(kernel.quoted(column)) for column in values),
         *([F.col(kernel.REPLACES).alias(REPLACES)] if replaced else []),
     )
+
+
+def _kept(
+    rows: DataFrame,
+    shape: Edges | None,
+    gap_us: int,
+    keys: dict[str, Column],
+    values: dict[str, tuple[str, Column]],
+) -> str:
+    """In words, what the window's state means."""
+    what = f"windows of {shape}" if shape else f"sessions with a gap of {durations.spoken(gap_us // 1_000)}"
+    types = {field.name: field.dataType.simpleString() for field in rows.select(*keys.values()).schema} if keys else {}
+    by = "".join(f" by {name} {kind}" for name, kind in types.items())
+    looked = [(kind, column, rows.select(column).schema[0].dataType) for kind, column in values.values()]
+    held = ", ".join(f"{kind} of {_text(column)} {type_.simpleString()}" for kind, column, type_ in looked)
+    return f"{what}{by}: {held}"
+
+
+def _text(column: Column) -> str:
+    java: Any = column._jc
+    return str(java.toString())
 
 
 def _divided(told: Callable[[], DataFrame], topic: str, where: Where) -> DataFrame:

@@ -22,6 +22,7 @@ from millrace.local.declare import HOST, Command, Server, Site, fill, is_root
 
 NAME = "millrace"
 INITDB_LIMIT_S = 120
+ORPHANS_LIMIT_S = 10
 
 
 def _group() -> str:
@@ -70,6 +71,7 @@ def _environ() -> dict[str, str]:
 
 
 def _command(site: Site) -> Command:
+    _end_orphans(site.data)
     _forget_killed(site.data / "postmaster.pid")
     values = {
         "port": site.port,
@@ -83,6 +85,18 @@ def _command(site: Site) -> Command:
     }
     options = [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
     return Command([str(_binaries() / "postgres"), "-D", str(site.data), *options])
+
+
+def _end_orphans(data: Path) -> None:
+    """Sessions of a killed server end by themselves, but perhaps not soon; until then the next one refuses to start.
+    They do not carry our mark: PostgreSQL writes its titles over the environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.cwd()) == data.resolve():
+                process.kill()
+                found.append(process)
+    psutil.wait_procs(found, timeout=ORPHANS_LIMIT_S)
 
 
 def _forget_killed(lock: Path) -> None:

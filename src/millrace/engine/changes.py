@@ -1,0 +1,62 @@
+"""What the code as it is now means for the checkpoints that are there: `millrace plan`. A run obeys the same answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pyspark.sql import SparkSession
+
+from millrace.config import Settings
+from millrace.engine import definition, running
+from millrace.engine.plan import Flow, flows_of
+from millrace.errors import InputsChanged, MillraceError, SchemaChanged, StateChanged
+from millrace.flow import Graph
+from millrace.log import Log
+
+Verdict: TypeAlias = Literal["new", "same", "safe", "compatible", "needs a new checkpoint", "refused"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`new`: there is no checkpoint yet. `same`: nothing changed. `safe`: the code changed, its state did not.
+    `compatible`: the flow goes on with its state and behaves otherwise from now on."""
+
+    flow: str
+    verdict: Verdict
+    reason: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        return self.verdict not in ("needs a new checkpoint", "refused")
+
+
+def answers(graph: Graph, settings: Settings, spark: SparkSession) -> list[Answer]:
+    log = Log(settings)
+    return [answer(graph.app, flow, log, spark) for flow in flows_of(graph)]
+
+
+def answer(app: str, flow: Flow, log: Log, spark: SparkSession) -> Answer:
+    folder = definition.folder_of(log.settings, app, flow.name)
+    old = definition.remembered(folder)
+    try:
+        planned = running.planned(spark, flow, log, app)
+        if old is None:
+            return Answer(flow.name, "new")
+        running.refuse(flow, planned, folder, old, log)
+    except (InputsChanged, SchemaChanged, StateChanged) as error:
+        return Answer(flow.name, "needs a new checkpoint", str(error))
+    except MillraceError as error:
+        return Answer(flow.name, "refused", str(error))
+    new = planned.definition
+    if (old.manner, old.operators) != (new.manner, new.operators) and old.fingerprint:
+        return Answer(flow.name, "compatible", "; ".join(_differences(old, new)))
+    if old.fingerprint not in ("", new.fingerprint):
+        return Answer(flow.name, "safe", "its function changed, what it keeps did not")
+    return Answer(flow.name, "same")
+
+
+def _differences(old: definition.Definition, new: definition.Definition) -> list[str]:
+    before = [*old.manner, *(each.manner for each in old.operators)]
+    after = [*new.manner, *(each.manner for each in new.operators)]
+    return [f"{one} becomes {two}" for one, two in zip(before, after, strict=False) if one != two]

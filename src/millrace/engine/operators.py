@@ -1,0 +1,70 @@
+"""Spark's own stateful steps of a plan, in the words of `flow.operators`; and a plan's fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from millrace.flow.operators import Operator
+
+# What Spark makes up anew each time: ids of columns, of watermarked ones, of nodes and objects, of variables in
+# lambdas, and of the DataFrame that observes something.
+_MADE_UP = re.compile(
+    r"#\d+L?|-T\d+ms|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+|millrace\.late\.\d+"
+    r"|(?<=lambda )\w+_\d+|(?<=, true, )\d+(?=\))|(?<=\], )\d+$",
+    re.MULTILINE,
+)
+
+
+def native(result: DataFrame) -> list[Operator]:
+    """In the order of the plan, from its end."""
+    return [Operator(_MADE_UP.sub("", words)) for words in _words(_analyzed(result))]
+
+
+def fingerprint(result: DataFrame) -> str:
+    """The same for the same code. Sources are left out: where Kafka is does not matter."""
+    lines = [line for line in _analyzed(result).toString().splitlines() if "StreamingRelation" not in line]
+    return hashlib.sha256(_MADE_UP.sub("", "\n".join(lines)).encode()).hexdigest()[:16]
+
+
+def _analyzed(result: DataFrame) -> Any:
+    return result._jdf.queryExecution().analyzed()
+
+
+def _words(plan: Any) -> Iterator[str]:
+    name = plan.nodeName()
+    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    if name == "Aggregate" and plan.isStreaming():
+        keys = plan.groupingExpressions()
+        named = [keys.apply(place).sql() for place in range(keys.size())]
+        by = [made for key in named for made in (key, *_made(children[0], key))]
+        yield f"aggregate by {', '.join(by)}: {_sql(plan.aggregateExpressions())}"
+    elif name.startswith("Deduplicate"):
+        yield f"{name} {_sql(plan.keys())}"
+    elif name == "Join" and all(child.isStreaming() for child in children):
+        condition = plan.condition()
+        yield f"{plan.joinType().sql()} join on {condition.get().sql() if condition.isDefined() else 'nothing'}"
+    elif "WithState" in name and name != "TransformWithState":  # ours are noted where they are made
+        yield name
+    for child in children:
+        yield from _words(child)
+
+
+def _made(plan: Any, name: str) -> Iterator[str]:
+    """How a column was made that a plan further up knows by its name: Spark computes windows one step before."""
+    if plan.nodeName() == "Project":
+        columns = plan.projectList()
+        for place in range(columns.size()):
+            column = columns.apply(place)
+            if column.nodeName() == "Alias" and f"`{column.name()}`" == f"`{name.strip('`')}`":
+                yield column.sql()
+    for place in range(plan.children().size()):
+        yield from _made(plan.children().apply(place), name)
+
+
+def _sql(expressions: Any) -> str:
+    return ", ".join(expressions.apply(place).sql() for place in range(expressions.size()))
