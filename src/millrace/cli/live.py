@@ -37,6 +37,7 @@ class Totals:
     rows_out: int | None = None  # nobody counts what several readers of one table make of its rows
     dead: int = 0
     late: int = 0
+    allowed: int = 0
     last: Progress | None = None
 
     def add(self, progress: Progress) -> None:
@@ -46,6 +47,7 @@ class Totals:
             self.rows_out = (self.rows_out or 0) + progress.rows_out
         self.dead += progress.dead
         self.late += progress.late
+        self.allowed += progress.allowed
         self.last = progress
 
     def cells(self) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ class Totals:
             f"{self.rows_in:,} in",
             f"{self.rows_out:,} out" if self.rows_out is not None else "",
             f"{self.dead:,} dead" if self.dead else "",
-            f"{self.late:,} late" if self.late else "",
+            f"{self.late:,} late{f' ({self.allowed:,} allowed)' if self.allowed else ''}" if self.late else "",
             f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
             f"{last.epoch_ms:,} ms" if last else "",
             f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",

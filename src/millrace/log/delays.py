@@ -185,15 +185,15 @@ def _fields(value: bytes | None) -> dict[str, Any]:
 
 
 def _time_us(value: Any) -> int | None:
-    """An ISO time, without a zone in UTC, or a number of seconds since 1970; None if it is neither."""
+    """An ISO time, without a zone in UTC, or whole seconds since 1970, as flows read them; None if it is neither."""
     if isinstance(value, str) and _ISO.match(value):
         try:
             time = datetime.fromisoformat(value)
         except ValueError:
             return None
         return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
-    if isinstance(value, int | float) and not isinstance(value, bool) and _FIRST_S <= value <= _LAST_S:
-        return round(value * 1_000_000)
+    if isinstance(value, int) and not isinstance(value, bool) and _FIRST_S <= value <= _LAST_S:
+        return value * 1_000_000
     return None
 
 
