@@ -77,7 +77,7 @@ def print_plan(args: argparse.Namespace, settings: Settings) -> int:
     from millrace.flow import load_app
 
     graph = load_app(args.app, settings).graph()
-    _log_to_file(settings)
+    log_to_file(settings)
     with local.held(settings, ("kafka",), say=say):
         from millrace.engine import changes
         from millrace.engine.session import close, session
@@ -100,7 +100,7 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
     app = load_app(args.app, settings)
     limit_s = durations.milliseconds(args.duration) / 1000 if args.duration else None
     show = shown_topics(app.graph(), args.show or settings.run.show)
-    _log_to_file(settings)
+    log_to_file(settings)
     from millrace.engine import Run
 
     run = Run(
@@ -163,7 +163,7 @@ def _refuse_dead_kafka(run: Run) -> None:
         raise
 
 
-def _log_to_file(settings: Settings) -> None:
+def log_to_file(settings: Settings) -> None:
     """What libraries log or warn of goes to a file: the terminal is for the app."""
     folder = settings.state_folder / "logs"
     folder.mkdir(parents=True, exist_ok=True)

@@ -209,11 +209,11 @@ def _writer(
     if flow.shared is not None:
         fanout, signed = Fanout(flow, settings), frames[flow.shared]
         for stream in flow.streams:
-            fanout.check(stream, signed, _called(stream, frames, spark_log))
+            fanout.check(stream, signed, called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
     (stream,) = flow.streams
     sides = Sides(stream, [frames[source] for source in stream.reads], log)
-    result = sides.plan(lambda: _called(stream, frames, spark_log))
+    result = sides.plan(lambda: called(stream, frames, spark_log))
     if sides.told is not None and sides.topic is not None:
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
     writer = (
@@ -226,7 +226,7 @@ def _writer(
     return writer, result
 
 
-def _called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:
+def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:
     """What the user's function gives."""
     try:
         return stream.body(*(frames[source] for source in stream.reads))

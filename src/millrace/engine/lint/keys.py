@@ -1,0 +1,64 @@
+"""constant-key: a key that is the same for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.engine.lint.finding import Finding
+from millrace.engine.lint.planning import Planned
+from millrace.engine.lint.trees import analyzed, constant, listed, nodes
+from millrace.kernel.windows import END, START
+
+# How Spark marks a column that is a window.
+_WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
+
+
+def findings(plan: Planned) -> Iterator[Finding]:
+    stream, result = plan.stream, analyzed(plan.result)
+    columns = {column.name(): column for column in listed(result.output())}
+    if stream.key and all(constant(columns[name], result) for name in stream.key):
+        yield Finding(
+            "constant-key",
+            stream.name,
+            stream.where,
+            f"{stream.name} gives all its records the same key",
+            f"they all go to one partition of {stream.output.name}, and whoever reads it has one task for them",
+            "key it by what its records are about, or leave the key out: then they are spread",
+        )
+    for node in nodes(result, [analyzed(frame) for frame in plan.inputs]):
+        if node.isStreaming() and (_same_group(node) or _same_window(node)):
+            yield Finding(
+                "constant-key",
+                stream.name,
+                stream.where,
+                f"{stream.name} groups all rows by a constant",
+                "all rows go through one task, however many cores there are",
+                "group by a column; for one result over all rows leave the constant out, which says so",
+            )
+
+
+def _same_group(node: Any) -> bool:
+    """Spark's own aggregation: constants, and perhaps a window."""
+    if node.nodeName() != "Aggregate":
+        return False
+    others = [each for each in listed(node.groupingExpressions()) if not _is_window(each)]
+    return bool(others) and all(constant(each, node.child()) for each in others)
+
+
+def _is_window(expression: Any) -> bool:
+    named = expression.nodeName() in ("AttributeReference", "Alias")
+    return named and any(expression.metadata().contains(mark) for mark in _WINDOWS)
+
+
+def _same_window(node: Any) -> bool:
+    """The kernel's windows. Without `by` they have a constant key too, which then nothing reads."""
+    if node.nodeName() != "Project" or node.child().nodeName() != "SerializeFromObject":
+        return False
+    operator = node.child().child()
+    if operator.nodeName() != "TransformWithState":
+        return False
+    rows = listed(operator.children())[0]
+    keys = [each for each in listed(operator.groupingAttributes()) if each.name() not in (START, END)]
+    told = {column.name() for column in listed(node.child().output()) if node.references().contains(column)}
+    return any(key.name() in told for key in keys) and all(constant(key, rows) for key in keys)

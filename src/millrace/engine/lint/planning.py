@@ -1,0 +1,74 @@
+"""What an app's functions would have Spark do: called with streams that nobody starts, so that no server is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.config import Kafka, Settings
+from millrace.engine import failures, output
+from millrace.engine.fanout import Fanout
+from millrace.engine.lint.trees import analyzed
+from millrace.engine.plan import Flow
+from millrace.engine.running import called, source_of
+from millrace.engine.session import log_file
+from millrace.engine.sides import Sides
+from millrace.flow import Changes, Stream, Table
+from millrace.log import Log
+
+# Spark's Kafka source wants an address, and asks for nothing there before it is started.
+_NOBODY = "127.0.0.1:9"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stream, the frames that its function was given and the one that it gave; `side` is its topic of late rows."""
+
+    stream: Stream
+    inputs: tuple[DataFrame, ...]
+    result: DataFrame
+    side: str | None
+
+
+def unknown(flow: Flow) -> tuple[str, ...]:
+    """The tables that it reads whose columns are known where their capture runs, and nowhere else."""
+    tables = [source.of if isinstance(source, Changes) else source for source in flow.reads]
+    return tuple(table.name for table in tables if isinstance(table, Table) and table.capture is not None)
+
+
+def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Planned]:
+    """Each stream of a flow. What a run refuses when it plans is refused here, by the same errors."""
+    own = spark.newSession()
+    log = Log(replace(settings, kafka=Kafka(bootstrap=_NOBODY)))
+    spark_log = log_file(settings)
+    frames = {source: source_of(source, log, flow.name).stream(own) for source in flow.reads}
+    for stream in flow.streams:
+        inputs = tuple(frames[source] for source in stream.reads)
+        if flow.shared is not None:
+            result = called(stream, frames, spark_log)
+            Fanout(flow, log.settings).check(stream, frames[flow.shared], result)
+            yield Planned(stream, inputs, result, None)
+            continue
+        sides = Sides(stream, list(inputs), log)
+        result = sides.plan(lambda stream=stream: called(stream, frames, spark_log))  # type: ignore[misc]
+        output.records(stream, result)
+        query, mode = (result, output.output_mode(stream, result)) if sides.told is None else (sides.told, "append")
+        _refuse(stream, query, mode, spark_log)
+        yield Planned(stream, inputs, result, sides.topic)
+
+
+def _refuse(stream: Stream, query: DataFrame, mode: str, log: Path) -> None:
+    """Asks Spark what it would ask itself when the query is started: whether streams have these operations."""
+    java: Any = query.sparkSession._jvm
+    modes = java.org.apache.spark.sql.streaming.OutputMode
+    checker = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    if query.sparkSession.conf.get("spark.sql.streaming.unsupportedOperationCheck") == "false":
+        return
+    try:
+        checker.checkForStreaming(analyzed(query), modes.Update() if mode == "update" else modes.Append())
+    except Exception as error:
+        raise failures.start_failed(stream, error, log) from error
