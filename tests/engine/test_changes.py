@@ -14,7 +14,7 @@ from millrace.engine.changes import Answer, answers
 from millrace.errors import StateChanged
 from millrace.flow import App
 from tests.engine.conftest import Project
-from tests.engine.test_time import once, views_at
+from tests.engine.test_time import once, views_at, windowed
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -36,6 +36,10 @@ def shop(
     def natively(p: DataFrame) -> DataFrame:
         return p.dropDuplicates(["user", "at"] if above < 10 else ["at"])
 
+    @app.stream(views)
+    def plainly(p: DataFrame) -> DataFrame:
+        return p.select("user")
+
     return app
 
 
@@ -53,12 +57,13 @@ def test_every_answer_and_what_a_run_does(spark: SparkSession, project: Project)
         "same": shop(),
         "safe": shop(above=5),
         "compatible": shop(lateness="20 seconds"),
-        "compatible ": shop(late=mr.late.allow("1 minute")),
+        "compatible ": shop(late=mr.late.side("aside")),
         "compatible  ": shop(emit="updates"),
         "needs a new checkpoint": shop(size="2 minutes"),
         "needs a new checkpoint ": shop(total=mr.sum("n")),
         "needs a new checkpoint  ": shop(n=mr.distinct("n")),
         "needs a new checkpoint   ": shop(by=[]),
+        "needs a new checkpoint     ": shop(late=mr.late.allow("1 minute")),
         "needs a new checkpoint    ": shop(schema="user long, at timestamp, n long"),
     }
     for verdict, app in changes.items():
@@ -67,6 +72,10 @@ def test_every_answer_and_what_a_run_does(spark: SparkSession, project: Project)
         assert bool(answer.reason) == (answer.verdict != "same"), answer
     assert "up to 10 seconds late" in asked(spark, project, changes["compatible"])["counts"].reason
     assert asked(spark, project, shop(above=10))["natively"].verdict == "needs a new checkpoint"
+    now_with_state = App("shop")
+    views = now_with_state.topic("views", SCHEMA, time="at", lateness="10 seconds", partitions=1)
+    now_with_state.stream(views, name="plainly")(lambda p: windowed(p))
+    assert asked(spark, project, now_with_state)["plainly"].verdict == "needs a new checkpoint"
 
     with pytest.raises(StateChanged, match="it held windows of 1 minute by user string: count"):
         once(spark, project, changes["needs a new checkpoint"])

@@ -82,7 +82,7 @@ MISFITS: dict[bytes | None, str] = {
     b'{"at":"yesterday"}': "'at' is not a timestamp",
     b'{"url":"a"}': "'at' is missing",
     b'{"at":null}': "'at' is missing",
-    b'{"at":1767225600000}': "its time 'at' is not between the years 1 and 9999",
+    b'{"at":1767225600000}': "its time 'at' is not between the years 1970 and 9999",
 }
 
 

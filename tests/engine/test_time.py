@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.engine import Progress, Run
@@ -131,7 +132,8 @@ def test_every_row_is_on_time_late_or_dead(spark: SparkSession, project: Project
 def test_a_source_that_marks_what_is_complete(spark: SparkSession, project: Project) -> None:
     app = App("shop")
     views = app.topic("views", SCHEMA, time="at", lateness=mr.marked("until"), partitions=1)
-    counting(views, app)
+    # With names that the operator uses itself.
+    counting(views, app, by=F.lit("k").alias("kind"), start=mr.min("at"), row=mr.count())
     project.log.topics.create("views", partitions=1)
     write(project, 0, *views_at(10, 500, 20), {"until": at(59)}, *views_at(59.5))
     once(spark, project, app)
@@ -140,6 +142,37 @@ def test_a_source_that_marks_what_is_complete(spark: SparkSession, project: Proj
     heard = once(spark, project, app)
     assert found(project) == [(0, 3)]
     assert not any(each.late or each.dead for each in heard)
+    write(project, 0, {"until": (datetime.now(UTC) + timedelta(days=800)).isoformat()}, *views_at(80))
+    heard = once(spark, project, app)
+    assert (sum(each.dead for each in heard), sum(each.late for each in heard)) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["once", "live"])
+def test_an_input_without_a_record_holds_nothing_back(spark: SparkSession, project: Project, how: str) -> None:
+    app = App("shop")
+    given: Any = {"time": "at", "lateness": "0 seconds", "idle": "1 second", "partitions": 1}
+    views, clicks = app.topic("views", SCHEMA, **given), app.topic("clicks", SCHEMA, **given)
+
+    @app.stream(views, clicks)
+    def unpaired(v: DataFrame, c: DataFrame) -> DataFrame:
+        return mr.join(v, c, on="user", within=("0 s", "10 s"), how="left").where("right_at is null").select("at")
+
+    project.log.topics.create("views", partitions=1)
+    write(project, 0, *views_at(1, 2, 60))
+    if how == "once":
+        once(spark, project, app)
+    else:
+        with Run(app, project.settings, spark=spark) as run:
+            until(lambda: run.poll() is not None and len(out(project)) == 2, "what has no pair", 60)
+        # After a restart that input still has nothing to say.
+        write(project, 0, *views_at(100))
+        with Run(app, project.settings, spark=spark) as run:
+            until(lambda: run.poll() is not None and len(out(project)) == 3, "what has no pair", 60)
+    assert [row["at"][17:19] for row in out(project)][:2] == ["01", "02"]
+
+
+def out(project: Project) -> list[Any]:
+    return [record.json() for record in project.log.read("unpaired")] if project.log.topics.exists("unpaired") else []
 
 
 def test_the_lag_follows_the_delays(spark: SparkSession, project: Project) -> None:

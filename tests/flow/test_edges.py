@@ -94,7 +94,7 @@ def test_an_event_at_half_past_three_in_five_minutes_by_one(spark: SparkSession)
     [
         (("0 s", None, "0 s", None), "longer than nothing"),
         (("1 minute", "2 minutes", "0 s", None), "belong to none"),
-        (("1 day", "1 ms", "0 s", None), "lookback"),
+        (("1 day", "1 ms", "0 s", None), "at most 1000 windows"),
         (("1 day", None, "0 s", "Europe/Berlni"), "Europe/Berlin"),
         (("1 day", None, "6 hours", "Europe/Berlin"), "whole days"),
         (("a while", None, "0 s", None), "a number and a unit"),

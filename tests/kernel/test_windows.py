@@ -162,21 +162,21 @@ class Query:
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         out = self.epochs[epoch] = Epoch()
         for row in rows.collect():
-            start, end = us(row.start.replace(tzinfo=UTC)), us(row.end.replace(tzinfo=UTC))
-            out.late_refused += row.kind == kernel.REFUSED
-            out.late_allowed += row.kind == kernel.ALLOWED
-            if row.kind == kernel.RESULT:
+            start, end = us(row[kernel.START].replace(tzinfo=UTC)), us(row[kernel.END].replace(tzinfo=UTC))
+            out.late_refused += row[kernel.KIND] == kernel.REFUSED
+            out.late_allowed += row[kernel.KIND] == kernel.ALLOWED
+            if row[kernel.KIND] == kernel.RESULT:
                 replaces = sorted(
                     (us(each.start.replace(tzinfo=UTC)), us(each.end.replace(tzinfo=UTC)))
-                    for each in row.replaces or ()
+                    for each in row[kernel.REPLACES] or ()
                 )
                 out.results.append(
                     Result(row.key, start, end, tuple(row[name] for name in AGGREGATES), tuple(replaces))
                 )
-            elif row.kind != kernel.ALLOWED and "row" in row:
-                value = (row.row.whole, row.row.text, row.row.price)
-                whole = Row(row.row.key, us(row.row["at"].replace(tzinfo=UTC)), value)
-                out.refused.append(Refused(whole, start, end, row.lateUs))
+            elif row[kernel.KIND] != kernel.ALLOWED and kernel.ROW in row:
+                value = (row[kernel.ROW].whole, row[kernel.ROW].text, row[kernel.ROW].price)
+                whole = Row(row[kernel.ROW].key, us(row[kernel.ROW]["at"].replace(tzinfo=UTC)), value)
+                out.refused.append(Refused(whole, start, end, row[kernel.LATE_US]))
 
     def forget_last_commit(self) -> None:
         commits = self.folder / "checkpoint" / "commits"

@@ -18,6 +18,7 @@ from millrace.config import Settings
 from millrace.engine.lock import write_whole
 from millrace.engine.plan import Flow
 from millrace.engine.sources import Source
+from millrace.engine.stopping import epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChanged
 from millrace.flow.operators import Operator
@@ -112,10 +113,10 @@ def check(flow: Flow, sources: tuple[AnySource, ...], folder: Path, old: Definit
 
 def check_operators(flow: Flow, folder: Path, old: Definition, new: Definition) -> None:
     """Refuses to read state that was kept for something else."""
-    if not old.fingerprint or not has_state(folder):
-        return
     before, after = ([each.state for each in definition.operators] for definition in (old, new))
-    if before != after:
+    # One that kept nothing has no state of the epochs before, which Spark would look for.
+    begun = bool(epochs(folder / CHECKPOINT / "commits"))
+    if old.fingerprint and before != after and (has_state(folder) or (begun and after)):
         one, two = _shortened("; ".join(before) or "nothing", "; ".join(after) or "nothing")
         raise StateChanged(flow=flow.name, reason=f"it held {one}, and would hold {two}", where=flow.where)
 

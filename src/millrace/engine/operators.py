@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from millrace.flow.operators import Operator
-
-# What Spark makes up anew each time: ids of columns, of watermarked ones, of nodes and objects, of variables in
-# lambdas, and of the DataFrame that observes something.
-_MADE_UP = re.compile(
-    r"#\d+L?|-T\d+ms|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+|millrace\.late\.\d+"
-    r"|(?<=lambda )\w+_\d+|(?<=, true, )\d+(?=\))|(?<=\], )\d+$",
-    re.MULTILINE,
-)
+from millrace.flow.operators import MADE_UP, Operator
 
 
 def native(result: DataFrame) -> list[Operator]:
     """In the order of the plan, from its end."""
-    return [Operator(_MADE_UP.sub("", words)) for words in _words(_analyzed(result))]
+    return [Operator(MADE_UP.sub("", words)) for words in _words(_analyzed(result))]
 
 
 def fingerprint(result: DataFrame) -> str:
     """The same for the same code. Sources are left out: where Kafka is does not matter."""
     lines = [line for line in _analyzed(result).toString().splitlines() if "StreamingRelation" not in line]
-    return hashlib.sha256(_MADE_UP.sub("", "\n".join(lines)).encode()).hexdigest()[:16]
+    return hashlib.sha256(MADE_UP.sub("", "\n".join(lines)).encode()).hexdigest()[:16]
 
 
 def _analyzed(result: DataFrame) -> Any:

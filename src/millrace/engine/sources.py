@@ -33,7 +33,7 @@ ROWS, DEAD, MARKERS = "rows", "dead", "markers"
 
 # Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
 # drive the watermark to a place from which it never comes back.
-_FIRST_TIME, _LAST_TIME = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+_FIRST_TIME, _LAST_TIME = "1970-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 _CORRUPT, _END, _ROW, _PARSED = "__corrupt", "__end", "__row", "__parsed"
 _PARSING = {
@@ -101,7 +101,8 @@ class Source:
         clock = clock_of(self.topic, clocks, once)
         row, marks = F.col(f"{_PARSED}.{_ROW}"), self._marks()
         tells = self.topic.time if marks is None else marks
-        seen = clock.seen(F.col("partition"), F.when(~F.col(DEAD), row[tells]), F.col("timestamp"))
+        alive = F.when(~F.col(DEAD), F.col("partition"))
+        seen = clock.seen(alive, F.when(~F.col(DEAD), row[tells]), F.col("timestamp"))
         markers = F.lit(None) if marks is None else F.when(~F.col(DEAD) & row[marks].isNotNull(), 1)
         observed = parsed.observe(self.metric, *counts, F.count(markers).alias(MARKERS), seen)
         rows = observed.where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
@@ -140,22 +141,26 @@ class Source:
             | parsed[_END].isNull()
             | ~F.is_valid_utf8(F.col("value").cast("string"))
         )
-        marks = self._marks()
-        event = F.lit(True) if marks is None else parsed[_ROW][marks].isNull()
         for field in self._needed():
-            misfit = misfit | (event & parsed[_ROW][field.name].isNull())
+            misfit = misfit | (self._event() & parsed[_ROW][field.name].isNull())
         if self.topic.time:
-            misfit = misfit | ~self._possible(F.coalesce(parsed[_ROW][marks or self.topic.time], self._time()))
+            misfit = misfit | ~self._possible(self._told())
         if self.topic.ahead_ms is not None:
             misfit = misfit | self._ahead()
         return F.coalesce(misfit, F.lit(True))
+
+    def _event(self) -> Column:
+        marks = self._marks()
+        return F.lit(True) if marks is None else F.col(_PARSED)[_ROW][marks].isNull()
 
     def _marks(self) -> str | None:
         """The column by which the source says how far it is complete."""
         return self.topic.lateness.column if isinstance(self.topic.lateness, Marked) else None
 
-    def _time(self) -> Column:
-        return F.col(_PARSED)[_ROW][self.topic.time]
+    def _told(self) -> Column:
+        """What a record says about time: a marker up to when all is there, an event when it happened."""
+        row = F.col(_PARSED)[_ROW]
+        return F.coalesce(row[self._marks() or self.topic.time], row[self.topic.time])
 
     def _possible(self, time: Column) -> Column:
         return time.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
@@ -163,7 +168,7 @@ class Source:
     def _ahead(self) -> Column:
         """Whether the event says that it happened long after it arrived."""
         bound_us = F.lit((self.topic.ahead_ms or 0) * 1_000)
-        return F.coalesce(F.unix_micros(self._time()) - F.unix_micros("timestamp") > bound_us, F.lit(False))
+        return F.coalesce(F.unix_micros(self._told()) - F.unix_micros("timestamp") > bound_us, F.lit(False))
 
     def _reason(self) -> Column:
         """Says what does not fit. Only ever computed for records that do not, so it may take its time."""
@@ -175,7 +180,8 @@ class Source:
         # Each column is fine by itself, and yet the whole was not read to its end.
         faults.append(F.when(parsed[_END].isNull(), F.lit("something follows the JSON object")))
         faults += [
-            F.when(parsed[_ROW][field.name].isNull(), F.lit(f"{field.name!r} is missing")) for field in self._needed()
+            F.when(self._event() & parsed[_ROW][field.name].isNull(), F.lit(f"{field.name!r} is missing"))
+            for field in self._needed()
         ]
         return (
             F.when(F.col("value").isNull(), "no value")
@@ -186,12 +192,12 @@ class Source:
         )
 
     def _wrong_clock(self) -> list[Column]:
-        impossible = F.lit(f"its time {self.topic.time!r} is not between the years 1 and 9999")
+        impossible = F.lit(f"its time {self.topic.time!r} is not between the years 1970 and 9999")
         if self.topic.ahead_ms is None:
             return [impossible]
         bound = durations.spoken(self.topic.ahead_ms)
         told = f"its time {self.topic.time!r} is more than {bound} after its arrival: a clock is wrong"
-        return [F.when(self._possible(self._time()) & self._ahead(), F.lit(told)), impossible]
+        return [F.when(self._possible(self._told()) & self._ahead(), F.lit(told)), impossible]
 
     def _wrong_type(self, field: StructField) -> Column:
         alone = StructType([StructField(field.name, field.dataType), StructField(_CORRUPT, StringType())])
@@ -203,12 +209,13 @@ class Source:
 
 def clock_of(topic: Topic, folder: Path | None, once: bool) -> Clock:
     """The kernel's clock for a topic with a time."""
-    kept = None if folder is None else (folder / topic.name).absolute().as_uri()
+    kept = None if folder is None else str((folder / topic.name).absolute())
     lateness = topic.lateness
     if isinstance(lateness, Adaptive):
         bounds = (lateness.quantile, lateness.least_ms, lateness.most_ms, lateness.margin_ms)
         return Clock(0, topic.idle_ms, *bounds, once=once, folder=kept)
-    return Clock(lateness.lag_ms if isinstance(lateness, Fixed) else 0, topic.idle_ms, once=once, folder=kept)
+    lag_ms = lateness.lag_ms if isinstance(lateness, Fixed) else 0
+    return Clock(lag_ms, topic.idle_ms, once=once, folder=kept)
 
 
 def schema_of(topic: Topic) -> StructType:
@@ -220,9 +227,11 @@ def schema_of(topic: Topic) -> StructType:
     except PySparkException as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise SchemaInvalid(name=topic.name, reason=reason, where=topic.where) from None
-    if topic.time and not isinstance(schema[topic.time].dataType, TimestampType):
-        kind = schema[topic.time].dataType.simpleString()
-        raise TimeInvalid(name=topic.name, column=topic.time, reason=f"is a {kind}", hint="", where=topic.where)
+    marks = topic.lateness.column if isinstance(topic.lateness, Marked) else None
+    for column in (topic.time, marks):
+        if column and not isinstance(schema[column].dataType, TimestampType):
+            kind = schema[column].dataType.simpleString()
+            raise TimeInvalid(name=topic.name, column=column, reason=f"is a {kind}", hint="", where=topic.where)
     return schema
 
 

@@ -68,7 +68,7 @@ class TimeInvalid(UserError):
 class TimeUnknown(UserError):
     code = "MR-TIME-UNKNOWN"
     text = "{name!r} does not know when its rows happened: columns with an event time: {found}"
-    fix = "keep the topic's time column as it is in what comes before, or name one with time="
+    fix = "keep the topic's time column as it is in what comes before; of several, name one: time= (times= of a join)"
 
 
 class LateSideOutside(UserError):

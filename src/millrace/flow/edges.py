@@ -34,8 +34,7 @@ class Edges:
     def of(self, time: Column) -> Column:
         """The windows of an event, an array of (start, end) in µs, those that end first in front."""
         if self.zone is not None:
-            day = F.unix_date(F.from_utc_timestamp(time, self.zone).cast("date")).cast("long") * _DAY_US
-            starts = self._starts(day)
+            starts = self._starts(F.unix_micros(F.from_utc_timestamp(time, self.zone)))
             return F.transform(
                 starts,
                 lambda start: F.struct(
@@ -66,7 +65,7 @@ def edges(size: Duration, every: Duration | None, offset: Duration, zone: str | 
         remedy = "at most the window's size: rows between two windows would belong to none"
         raise OptionInvalid(name="window", option="every", given=every, remedy=remedy, where=where)
     if size_us // every_us > MOST_WINDOWS:
-        remedy = f"at most {MOST_WINDOWS} windows for each row; `lookback` looks back from each event"
+        remedy = f"at most {MOST_WINDOWS} windows for each row"
         raise OptionInvalid(name="window", option="every", given=every, remedy=remedy, where=where)
     if zone is not None:
         if zone not in available_timezones():

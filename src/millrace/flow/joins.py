@@ -29,12 +29,14 @@ def join(
     within: tuple[Duration, Duration],
     how: How = "inner",
     prefix: str = "right_",
+    times: tuple[str | None, str | None] = (None, None),
 ) -> DataFrame:
     """Rows of two streams with equal `on` columns, the right one between `within[0]` and `within[1]` after the left one
     (both edges count; "-5 minutes" is before it).
 
     `how`: "inner" gives pairs; "left" also each left row that has none, once the interval has passed; "full" those of
-    both sides. Columns: the left ones, then the right ones; a right one whose name is taken gets the prefix.
+    both sides. Columns: the left ones, then the right ones; a right one whose name is taken gets the prefix. `times`
+    names the time columns where a stream has several.
     """
     where = caller()
     keys = [on] if isinstance(on, str) else list(on)
@@ -47,10 +49,10 @@ def join(
         remedy = 'choose "inner", "left" or "full"'
         raise OptionInvalid(name="join", option="how", given=how, remedy=remedy, where=where)
     first_us, last_us = _interval(within, where)
-    times = [time_of(frame, None, f"join, {name}", where) for name, frame in ((_LEFT, left), (_RIGHT, right))]
+    left_at, right_at = time_of(left, times[0], "join", where), time_of(right, times[1], "join", where)
     names = _named(left.columns, right.columns, prefix, where)
     left, right = left.alias(_LEFT), right.alias(_RIGHT)
-    left_time, right_time = (_of(side, time) for side, time in zip((_LEFT, _RIGHT), times, strict=True))
+    left_time, right_time = _of(_LEFT, left_at), _of(_RIGHT, right_at)
     fits = right_time.between(left_time + _span(first_us), left_time + _span(last_us))
     for key in keys:
         # Said explicitly because Spark 4.3 takes two nulls for equal in a full join of streams (not of batches).

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+
+# What Spark makes up anew each time: ids of columns, of watermarked ones, of nodes and objects, of variables in
+# lambdas, and of the DataFrame that observes something.
+MADE_UP = re.compile(
+    r"#\d+L?|-T\d+ms|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+|millrace\.late\.\d+"
+    r"|(?<=lambda )\w+_\d+|(?<=, true, )\d+(?=\))|(?<=\], )\d+$",
+    re.MULTILINE,
+)
+_VARIABLE = re.compile(r"\b[A-Za-z]\w*_\d+\b")
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,9 @@ def note(state: str, manner: str) -> None:
     """Told by each operator of ours where a flow is planned."""
     noted = _noted.get()
     if noted is not None:
-        noted.append(Operator(state, manner))
+        # Columns that are not resolved yet name the variables of lambdas without saying that they are such.
+        words = _VARIABLE.sub("", state) if "lambda" in state else state
+        noted.append(Operator(MADE_UP.sub("", words), manner))
 
 
 @contextmanager

@@ -47,11 +47,12 @@ def output(
     partitions: int,
     where: Where,
 ) -> Topic:
-    """The topic that a stream writes: it says its columns only if another stream reads it."""
+    """The topic that a stream writes: it says its columns only if another stream reads it. Its times may lie ahead: a
+    window's end does."""
     if schema is None and time is None and lateness is None:
         _check_partitions(name, partitions, where)
         return Topic(name, None, None, None, partitions, where)
-    return topic(name, schema or "", time, lateness, partitions, where)
+    return topic(name, schema or "", time, lateness, partitions, where, ahead=None)
 
 
 def _check_partitions(name: str, partitions: int, where: Where) -> None:

@@ -110,14 +110,17 @@ def _windows(
         raise OptionInvalid(name=name, option="late", given=late, remedy=remedy, where=where)
     at = F.col(kernel.quoted(time_of(rows, time, name, where)))
     keys = _keys(rows, by)
-    for column in wanted:
-        if column in (*keys, START, END, REPLACES):
-            remedy = "give this aggregate another name: that one is taken"
-            raise OptionInvalid(name=name, option=column, given="an aggregate", remedy=remedy, where=where)
+    for column in (*keys, *wanted):
+        if column in (START, END, REPLACES) or (column in keys and column in wanted):
+            remedy = "give it another name: results have a column of that one"
+            raise OptionInvalid(name=name, option=column, given="a key or aggregate", remedy=remedy, where=where)
     values: dict[str, tuple[str, Column]] = {column: (each.kind, _looked_at(each)) for column, each in wanted.items()}
     if not rows.isStreaming:
         return _batch(rows, shape, gap_us, keys, at, values)
-    note(_kept(rows, shape, gap_us, keys, values), f"emits {emit}, late rows: {late}")
+    # A longer grace would find the state of windows gone that it still takes rows for.
+    until = f", until {durations.spoken(late.grace_ms)} after their end" if late.grace_ms else ""
+    rows = _timed(rows, at)
+    note(f"{_kept(rows, shape, gap_us, keys, values)}{until}", f"emits {emit}, late rows: {late}")
     grace_us = late.grace_ms * 1_000
     settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
 
@@ -167,6 +170,12 @@ def _divided(told: Callable[[], DataFrame], topic: str, where: Where) -> DataFra
     if divide is None:
         raise LateSideOutside(topic=topic, where=where)
     return divide(told, topic)
+
+
+def _timed(rows: DataFrame, at: Column) -> DataFrame:
+    """Without rows that have no time (after an outer join, say), which are counted as refused."""
+    none = F.count(F.when(at.isNull(), 1)).alias(REFUSED)
+    return rows.observe(f"{LATE_METRIC}{next(_numbers)}", none).where(at.isNotNull())
 
 
 def _counted(told: DataFrame) -> DataFrame:

@@ -43,7 +43,8 @@ class Clock:
         return json.dumps({_camel(key): value for key, value in words.items()})
 
     def seen(self, partition: Column, time: Column, arrival: Column) -> Column:
-        """The aggregate to be observed under the name `SEEN`; `time` is null for a record that is no event."""
+        """The aggregate to be observed under the name `SEEN`. A record that says nothing about time has no `time`; one
+        that does not count at all has no `partition`."""
         name = "millrace_seen" if self.quantile is None else "millrace_seen_delays"
         return F.call_function(name, F.unix_micros(arrival), partition.cast("int"), F.unix_micros(time)).alias(SEEN)
 

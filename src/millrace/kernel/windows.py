@@ -25,8 +25,10 @@ from pyspark.sql.types import (
 from millrace.kernel.calling import operator
 
 RESULT, REFUSED, REFUSED_TOO, ALLOWED = range(4)
-START, END, REPLACES, KIND, LATE_US, ROW = "start", "end", "replaces", "kind", "lateUs", "row"
-_TIME, _FIRST = "time", "first"
+# What the operator itself calls a window's edges, which are part of its key.
+EDGES = ("start", "end")
+# Beside the names of a user's keys and aggregates.
+START, END, REPLACES, KIND, LATE_US, ROW = "__start", "__end", "__replaces", "__kind", "__late_us", "__row"
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def windows(
     """Rows of a stream to the results of their windows, and what became of late rows.
 
     `edges` gives a row's windows as an array of (start, end) in µs, by their ends; none for sessions. `values` are the
-    aggregates: under each name its kind and what it looks at. Columns: the keys, `start`, `end` (timestamps), the
-    aggregates, `replaces`, `kind`, `lateUs` and, with `keeps_refused`, `row`.
+    aggregates: under each name its kind and what it looks at. Columns: the keys, START, END (timestamps), the
+    aggregates, REPLACES, KIND, LATE_US and, with `keeps_refused`, ROW.
     """
     spark = rows.sparkSession
     names = [f"k{place}" for place in range(len(keys))] or ["k0"]
@@ -65,16 +67,16 @@ def windows(
     inputs = {f"a{place}": each for place, each in enumerate(values.values())}
     types = {name: rows.select(column).schema[0].dataType for name, (_, column) in inputs.items()}
     carried = [_carried(kind, column, types[name]).alias(name) for name, (kind, column) in inputs.items()]
-    whole = [F.struct(*(F.col(quoted(name)) for name in rows.columns)).alias(ROW)] if settings.keeps_refused else []
-    prepared = rows.select(*columns, F.unix_micros(time).alias(_TIME), *carried, *whole, *_placed(edges))
+    whole = [F.struct(*(F.col(quoted(name)) for name in rows.columns)).alias("row")] if settings.keeps_refused else []
+    prepared = rows.select(*columns, F.unix_micros(time).alias("time"), *carried, *whole, *_placed(edges))
     if edges is None:
-        flat = prepared.withColumn(_FIRST, F.lit(True))
+        flat = prepared.withColumn("first", F.lit(True))
     else:
         flat = prepared.select("*", F.posexplode("edges").alias("place", "edge")).select(
             *(name for name in prepared.columns if name != "edges"),
-            F.col("edge.start").alias(START),
-            F.col("edge.end").alias(END),
-            (F.col("place") == 0).alias(_FIRST),
+            "edge.start",
+            "edge.end",
+            (F.col("place") == 0).alias("first"),
         )
     told = {
         "keys": names,
@@ -88,21 +90,21 @@ def windows(
     found = DataFrame(operator(spark, "Windows").stream(flat._jdf, json.dumps(told)), spark)
     return found.select(
         *(F.col(name).alias(key) for name, key in zip(names, keys, strict=False)),
-        F.timestamp_micros(START).alias(START),
-        F.timestamp_micros(END).alias(END),
+        F.timestamp_micros("start").alias(START),
+        F.timestamp_micros("end").alias(END),
         *(
             _restored(F.col(f"r{place}"), kind, types[f"a{place}"]).alias(name)
             for place, (name, (kind, _)) in enumerate(values.items())
         ),
         F.transform(
-            REPLACES,
+            "replaces",
             lambda window: F.struct(
-                F.timestamp_micros(window[START]).alias(START), F.timestamp_micros(window[END]).alias(END)
+                F.timestamp_micros(window["start"]).alias("start"), F.timestamp_micros(window["end"]).alias("end")
             ),
         ).alias(REPLACES),
-        KIND,
-        LATE_US,
-        *([ROW] if settings.keeps_refused else []),
+        F.col("kind").alias(KIND),
+        F.col("lateUs").alias(LATE_US),
+        *([F.col("row").alias(ROW)] if settings.keeps_refused else []),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
 from millrace.engine.lint.trees import analyzed, constant, listed, nodes
-from millrace.kernel.windows import END, START
+from millrace.kernel.windows import EDGES
 
 # How Spark marks a column that is a window.
 _WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
@@ -59,6 +59,6 @@ def _same_window(node: Any) -> bool:
     if operator.nodeName() != "TransformWithState":
         return False
     rows = listed(operator.children())[0]
-    keys = [each for each in listed(operator.groupingAttributes()) if each.name() not in (START, END)]
+    keys = [each for each in listed(operator.groupingAttributes()) if each.name() not in EDGES]
     told = {column.name() for column in listed(node.child().output()) if node.references().contains(column)}
     return any(key.name() in told for key in keys) and all(constant(key, rows) for key in keys)

@@ -40,12 +40,15 @@ final class Clock {
   private final JsonNode settings;
   private final Path folder;
   private final Map<Integer, Partition> partitions = new TreeMap<>();
-  private Map<Integer, Boolean> ended = new TreeMap<>();
+  private final Reach reach;
+  private boolean waits = true;
   private Delays delays = new Delays();
   private Long watermarkMs;
   private Long epoch;
 
-  Clock(String text) {
+  /** `reach` is null for a source that is no topic: its partitions are those of its rows, and always read to the end. */
+  Clock(String text, Reach reach) {
+    this.reach = reach;
     try {
       settings = JSON.readTree(text);
     } catch (IOException impossible) {
@@ -59,12 +62,12 @@ final class Clock {
   }
 
   /** Takes in what an epoch saw. */
-  void advance(long number, String seen, Map<Integer, Boolean> reach) {
+  void advance(long number, String seen) {
     try {
       if (epoch == null || number != epoch + 1) load(number - 1);
       epoch = number;
-      take(JSON.readTree(seen), reach, now());
-      move(now());
+      take(JSON.readTree(seen), now());
+      move(now(), true);
       keep();
     } catch (IOException error) {
       throw new UncheckedIOException(error);
@@ -73,39 +76,58 @@ final class Clock {
 
   /** Some more time has passed without an epoch. */
   void tick() {
-    if (epoch != null) move(now());
+    if (epoch != null) move(now(), false);
   }
 
   private long now() {
     return settings.hasNonNull("nowMs") ? settings.get("nowMs").asLong() : System.currentTimeMillis();
   }
 
-  private void take(JsonNode seen, Map<Integer, Boolean> reach, long nowMs) {
-    boolean once = settings.path("once").asBoolean();
-    ended = reach;
-    for (int number : reach.keySet()) {
-      Partition partition = partitions.computeIfAbsent(number, unused -> new Partition());
-      // A run that reads what is there and stops does not wait for the first record of a partition that has none.
-      if (partition.heardMs == 0 && !once) partition.heardMs = nowMs;
-    }
+  private void take(JsonNode seen, long nowMs) {
+    Map<Integer, Long> more = new TreeMap<>();
     seen.fields().forEachRemaining(each -> {
       Partition partition = partitions.computeIfAbsent(Integer.parseInt(each.getKey()), unused -> new Partition());
       JsonNode greatest = each.getValue().get(0);
       partition.heardMs = nowMs;
       if (greatest.isNull()) return;
-      partition.greatestUs = Math.max(greatest.asLong(), partition.greatestUs == null ? Long.MIN_VALUE : partition.greatestUs);
-      delays.add(counts(each.getValue().get(1)));
+      long before = partition.greatestUs == null ? Long.MIN_VALUE : partition.greatestUs;
+      partition.greatestUs = Math.max(greatest.asLong(), before);
+      counts(each.getValue().get(1)).forEach((bucket, count) -> more.merge(bucket, count, Long::sum));
     });
+    delays.add(more);
   }
 
-  private void move(long nowMs) {
+  /** Whether a partition is still waited for; one that nobody has heard of yet is known from now on. */
+  private Map<Integer, Boolean> awaited(long nowMs, boolean atEpochEnd) {
+    boolean once = settings.path("once").asBoolean();
+    Map<Integer, Boolean> ended = reach == null ? Map.of() : reach.ended(atEpochEnd);
+    for (int number : ended.keySet()) {
+      Partition partition = partitions.computeIfAbsent(number, unused -> new Partition());
+      // A run that reads what is there and stops does not wait for the first record of a partition that has none.
+      if (partition.heardMs == 0 && !once) partition.heardMs = nowMs;
+    }
+    Map<Integer, Boolean> awaited = new TreeMap<>();
+    partitions.forEach((number, partition) -> {
+      boolean silent = nowMs - partition.heardMs >= settings.get("idleMs").asLong();
+      awaited.put(number, !(silent && ended.getOrDefault(number, reach == null)));
+    });
+    return awaited;
+  }
+
+  /** Whether anything of this source is waited for: if not, event time may go on without it. */
+  boolean waits() {
+    return waits;
+  }
+
+  private void move(long nowMs, boolean atEpochEnd) {
+    Map<Integer, Boolean> awaited = awaited(nowMs, atEpochEnd);
+    waits = awaited.isEmpty() || awaited.containsValue(true);
     Long least = null;
     Long most = null;
     boolean unknown = false;
     for (Map.Entry<Integer, Partition> each : partitions.entrySet()) {
       Partition partition = each.getValue();
-      boolean read = ended.getOrDefault(each.getKey(), true);
-      boolean idle = read && nowMs - partition.heardMs >= settings.get("idleMs").asLong();
+      boolean idle = !awaited.get(each.getKey());
       if (!idle && partition.greatestUs == null) unknown = true;
       if (partition.greatestUs == null) continue;
       most = most == null ? partition.greatestUs : Math.max(most, partition.greatestUs);

@@ -5,7 +5,6 @@ import java.util.Map;
 import java.util.UUID;
 import org.apache.spark.sql.execution.CollectMetricsExec;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.apache.spark.sql.execution.streaming.runtime.MultipleWatermarkPolicy$;
@@ -13,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A query's watermark: the least of its sources' clocks. Spark tells when an epoch has ended, asks at each trigger how
+ * A query's watermark: the least of its sources' clocks, but for those that have nothing more to say. Spark tells when an epoch has ended, asks at each trigger how
  * far it is, and itself writes the answer into the checkpoint. A source without a clock of ours counts as Spark counts
  * it.
  */
@@ -52,11 +51,18 @@ final class ClockTracker extends WatermarkTracker {
     return super.currentWatermark();
   }
 
+  /** The least of the sources that are waited for; of none, the greatest. */
   private void choose() {
     long least = Long.MAX_VALUE;
-    for (Clock clock : clocks.values()) least = Math.min(least, clock.watermarkMs() == null ? 0 : clock.watermarkMs());
+    long most = 0;
+    for (Clock clock : clocks.values()) {
+      long reached = clock.watermarkMs() == null ? 0 : clock.watermarkMs();
+      most = Math.max(most, reached);
+      if (clock.waits()) least = Math.min(least, reached);
+    }
     for (long other : others.values()) least = Math.min(least, other);
-    if (least != Long.MAX_VALUE && least > super.currentWatermark()) setWatermark(least);
+    long chosen = least == Long.MAX_VALUE ? most : least;
+    if (chosen > super.currentWatermark()) setWatermark(chosen);
   }
 
   private void update(SparkPlan plan) {
@@ -69,10 +75,11 @@ final class ClockTracker extends WatermarkTracker {
 
   private void advance(EventTimeWatermarkExec node) {
     Clock clock = clocks.computeIfAbsent(
-        node.nodeId(), unused -> new Clock(node.eventTime().metadata().getString(Clocks.SETTINGS)));
+        node.nodeId(),
+        id -> new Clock(node.eventTime().metadata().getString(Clocks.SETTINGS), Reach.of(query, id)));
     CollectMetricsExec observed = first(node, CollectMetricsExec.class);
     String seen = observed == null ? null : observed.collectedMetrics().getAs(Clock.SEEN);
-    clock.advance(lastEpoch, seen == null ? "{}" : seen, Reach.of(first(node, MicroBatchScanExec.class)));
+    clock.advance(lastEpoch, seen == null ? "{}" : seen);
   }
 
   private static long native_(EventTimeWatermarkExec node) {

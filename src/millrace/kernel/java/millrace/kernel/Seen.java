@@ -11,7 +11,8 @@ import org.apache.spark.sql.functions;
 
 /**
  * What an epoch saw of event time, by partition: the greatest time (µs), and how many events had which arrival delay.
- * As JSON: {"0": [1700000000000000, {"12": 3}]}; a partition whose records were all no events has null for its time.
+ * As JSON: {"0": [1700000000000000, {"12": 3}]}; a partition that showed no time has null for it. A record that does not
+ * count at all has no partition.
  */
 public final class Seen extends Aggregator<SeenRow, Seen.Partitions, String> {
   /** The buffer: an object of Java's, serialized only between a task and the driver. */
@@ -44,6 +45,7 @@ public final class Seen extends Aggregator<SeenRow, Seen.Partitions, String> {
 
   @Override
   public Partitions reduce(Partitions seen, SeenRow row) {
+    if (row.getPartition() == null) return seen;
     One one = seen.byNumber.computeIfAbsent(row.getPartition(), unused -> new One());
     if (row.getTimeUs() == null) return seen;
     one.greatestUs = Math.max(one.greatestUs, row.getTimeUs());
