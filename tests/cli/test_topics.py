@@ -183,7 +183,7 @@ def test_how_late_events_come_and_what_each_lag_loses(shell: Shell, settings: Se
         for delay_s in delays_s:
             writer.write({"at": arrived - timedelta(seconds=delay_s)}, partition=0, time=arrived)
         for ahead_s in (7_200, -90):
-            at = (arrived + timedelta(seconds=ahead_s)).timestamp()
+            at = int((arrived + timedelta(seconds=ahead_s)).timestamp())
             writer.write({"at": at, "as": "a number"}, partition=1, time=arrived + timedelta(seconds=5))
 
     said = shell.fine("topic", "delays", "late", "--time", "at").text.splitlines()
