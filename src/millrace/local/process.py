@@ -19,7 +19,7 @@ import psutil
 
 MARK = "MILLRACE_SERVER"
 PROJECT = "MILLRACE_PROJECT"
-EXEC_LIMIT_S = 0.5
+EXEC_LIMIT_S = 3.0
 KILL_LIMIT_S = 10
 POLL_S = 0.05
 
@@ -54,11 +54,12 @@ def marked(project: Path, name: str | None = None) -> Iterator[psutil.Process]:
 
 def carries(process: psutil.Process, project: Path, name: str | None = None) -> bool:
     try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        environ = process.environ()
+        return process.status() != psutil.STATUS_ZOMBIE and _is_mark(process.environ(), project, name)
     except (psutil.Error, OSError):
         return False  # gone, or somebody else's
+
+
+def _is_mark(environ: Mapping[str, str], project: Path, name: str | None) -> bool:
     return environ.get(PROJECT) == str(project) and environ.get(MARK) is not None and name in (None, environ[MARK])
 
 
@@ -71,19 +72,18 @@ def main_process(project: Path, name: str, pid: int | None) -> psutil.Process | 
     reap()
     if pid is None:
         return next(marked(project, name), None)
+    # Inside exec(2) its environment reads as empty for a moment, and a server may be two programs one after the other.
+    deadline = time.monotonic() + EXEC_LIMIT_S
     try:
         process = psutil.Process(pid)
-        _settle(process)
-    except psutil.Error:
-        return None
-    return process if carries(process, project, name) else None
-
-
-def _settle(process: psutil.Process) -> None:
-    """Waits while a process is between two programs: inside exec(2) its environment reads as empty for a moment."""
-    deadline = time.monotonic() + EXEC_LIMIT_S
-    while time.monotonic() < deadline and process.status() != psutil.STATUS_ZOMBIE and not process.environ():
-        time.sleep(0.001)
+        while process.status() != psutil.STATUS_ZOMBIE:
+            environ = process.environ()
+            if environ or time.monotonic() > deadline:
+                return process if _is_mark(environ, project, name) else None
+            time.sleep(0.001)
+    except (psutil.Error, OSError):
+        pass
+    return None
 
 
 def reap() -> None:
