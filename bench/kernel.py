@@ -134,11 +134,17 @@ def cpu_s() -> float:
 
 
 def rate_of(bench: Bench, operator: Operator, records: int) -> int:
+    return drained(
+        operator(bench.records("backlog", maxOffsetsPerTrigger=records // EPOCHS)), bench.checkpoint(), "update"
+    )
+
+
+def drained(rows: DataFrame, checkpoint: Path, mode: str) -> int:
+    """Rows a second of a query that reads what is there, without its first epoch."""
     query = (
-        operator(bench.records("backlog", maxOffsetsPerTrigger=records // EPOCHS))
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(bench.checkpoint()))
-        .outputMode("update")
+        rows.writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode(mode)
         .trigger(availableNow=True)
         .start()
     )

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from bench.kernel import cpu_s
+from bench.kernel import cpu_s, drained
 from millrace import config, local
 from millrace.engine.session import close, session
 from millrace.engine.sources import MOST_RECORDS_AN_EPOCH, Source
@@ -81,18 +81,7 @@ class Bench:
 
     def rate(self, build: Callable[[SparkSession], DataFrame]) -> float:
         self._count += 1
-        query = (
-            build(self.spark.newSession())
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(self.folder / f"checkpoint-{self._count}"))
-            .outputMode("append")
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        epochs = [progress for progress in query.recentProgress if progress.numInputRows][1:]
-        spent_ms = sum(progress.durationMs["triggerExecution"] for progress in epochs)
-        return round(sum(progress.numInputRows for progress in epochs) * 1_000 / spent_ms)
+        return drained(build(self.spark.newSession()), self.folder / f"checkpoint-{self._count}", "append")
 
 
 def counted(rows: DataFrame) -> DataFrame:

@@ -38,17 +38,16 @@ def answers(graph: Graph, settings: Settings, spark: SparkSession) -> list[Answe
 
 def answer(app: str, flow: Flow, log: Log, spark: SparkSession) -> Answer:
     folder = definition.folder_of(log.settings, app, flow.name)
-    old = definition.remembered(folder)
     try:
         planned = running.planned(spark, flow, log, app)
-        if old is None:
-            return Answer(flow.name, "new")
-        running.refuse(flow, planned, folder, old, log)
+        running.refuse(flow, planned, folder, log)
     except (InputsChanged, SchemaChanged, StateChanged) as error:
         return Answer(flow.name, "needs a new checkpoint", str(error))
     except MillraceError as error:
         return Answer(flow.name, "refused", str(error))
-    new = planned.definition
+    old, new = planned.old, planned.new
+    if old is None:
+        return Answer(flow.name, "new")
     if (old.manner, old.operators) != (new.manner, new.operators) and old.fingerprint:
         return Answer(flow.name, "compatible", "; ".join(_differences(old, new)))
     if old.fingerprint not in ("", new.fingerprint):

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from millrace.config import Settings
 from millrace.engine.output import records
 from millrace.engine.plan import Flow
+from millrace.engine.plans import analyzed, listed
 from millrace.engine.sources import kafka_options
 from millrace.errors import TableReaderKeepsState
 from millrace.flow import Stream
@@ -32,8 +33,7 @@ class Fanout:
     def check(self, stream: Stream, signed: DataFrame, result: Any) -> None:
         """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
         records(stream, result)
-        below = signed._jdf.queryExecution().analyzed()
-        found = stateful(result._jdf.queryExecution().analyzed(), below)
+        found = stateful(analyzed(result), analyzed(signed))
         if found:
             raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
 
@@ -73,7 +73,7 @@ def stateful(plan: Any, below: Any) -> str | None:
     if not plan.isStreaming() or plan.fastEquals(below):
         return None
     name = str(plan.nodeName())
-    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    children = listed(plan.children())
     if name not in _ROW_BY_ROW or sum(child.isStreaming() for child in children) > 1:
         return name
     return next((found for child in children if (found := stateful(child, below))), None)

@@ -8,30 +8,26 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from millrace.engine.plans import analyzed, listed
 from millrace.flow.operators import MADE_UP, Operator
 
 
 def native(result: DataFrame) -> list[Operator]:
     """In the order of the plan, from its end."""
-    return [Operator(MADE_UP.sub("", words)) for words in _words(_analyzed(result))]
+    return [Operator(MADE_UP.sub("", words)) for words in _words(analyzed(result))]
 
 
 def fingerprint(result: DataFrame) -> str:
     """The same for the same code. Sources are left out: where Kafka is does not matter."""
-    lines = [line for line in _analyzed(result).toString().splitlines() if "StreamingRelation" not in line]
+    lines = [line for line in analyzed(result).toString().splitlines() if "StreamingRelation" not in line]
     return hashlib.sha256(MADE_UP.sub("", "\n".join(lines)).encode()).hexdigest()[:16]
-
-
-def _analyzed(result: DataFrame) -> Any:
-    return result._jdf.queryExecution().analyzed()
 
 
 def _words(plan: Any) -> Iterator[str]:
     name = plan.nodeName()
-    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    children = listed(plan.children())
     if name == "Aggregate" and plan.isStreaming():
-        keys = plan.groupingExpressions()
-        named = [keys.apply(place).sql() for place in range(keys.size())]
+        named = [key.sql() for key in listed(plan.groupingExpressions())]
         by = [made for key in named for made in (key, *_made(children[0], key))]
         yield f"aggregate by {', '.join(by)}: {_sql(plan.aggregateExpressions())}"
     elif name.startswith("Deduplicate"):
@@ -48,14 +44,12 @@ def _words(plan: Any) -> Iterator[str]:
 def _made(plan: Any, name: str) -> Iterator[str]:
     """How a column was made that a plan further up knows by its name: Spark computes windows one step before."""
     if plan.nodeName() == "Project":
-        columns = plan.projectList()
-        for place in range(columns.size()):
-            column = columns.apply(place)
+        for column in listed(plan.projectList()):
             if column.nodeName() == "Alias" and f"`{column.name()}`" == f"`{name.strip('`')}`":
                 yield column.sql()
-    for place in range(plan.children().size()):
-        yield from _made(plan.children().apply(place), name)
+    for child in listed(plan.children()):
+        yield from _made(child, name)
 
 
 def _sql(expressions: Any) -> str:
-    return ", ".join(expressions.apply(place).sql() for place in range(expressions.size()))
+    return ", ".join(expression.sql() for expression in listed(expressions))

@@ -10,8 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millrace.engine.plans import analyzed, listed
 from millrace.errors import BodyResult, EmissionUnset, KeyUnknown, nearest
 from millrace.flow import Stream
+from millrace.kernel.calling import quoted
 
 # All six digits: Spark's default writes three, and an event time must come back as it was.
 TIMES = {
@@ -32,9 +34,8 @@ def records(stream: Stream, result: Any, *, streaming: bool = True) -> DataFrame
             known = ", ".join(columns)
             hint = nearest(column, columns)
             raise KeyUnknown(flow=stream.name, key=column, hint=hint, known=known, where=stream.where)
-    quoted = [F.col(f"`{column.replace('`', '``')}`") for column in columns]
-    value = F.to_json(F.struct(*quoted), TIMES).alias("value")
-    keys = [F.col(f"`{column.replace('`', '``')}`") for column in stream.key]
+    value = F.to_json(F.struct(*(F.col(quoted(column)) for column in columns)), TIMES).alias("value")
+    keys = [F.col(quoted(column)) for column in stream.key]
     if not keys:
         return result.select(value)
     key = keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys), TIMES)
@@ -45,7 +46,7 @@ def output_mode(stream: Stream, result: DataFrame) -> str:
     """Spark's word for when results go out; an aggregate has to say."""
     if stream.emit is not None:
         return "update" if stream.emit == "updates" else "append"
-    if _aggregates(result._jdf.queryExecution().analyzed()):
+    if _aggregates(analyzed(result)):
         raise EmissionUnset(flow=stream.name, where=stream.where)
     return "append"
 
@@ -53,5 +54,4 @@ def output_mode(stream: Stream, result: DataFrame) -> str:
 def _aggregates(plan: Any) -> bool:
     if plan.nodeName() == "Aggregate":
         return True
-    children = plan.children()
-    return any(_aggregates(children.apply(place)) for place in range(children.size()))
+    return any(_aggregates(child) for child in listed(plan.children()))

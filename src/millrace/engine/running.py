@@ -123,14 +123,13 @@ def start(
     try:
         anew = set(fresh) & {stream.name for stream in flow.streams}
         aside = definition.set_aside(folder) if len(anew) == len(flow.streams) else None
-        old = definition.remembered(folder)
         made = planned(spark, flow, log, app, once=once)
-        if old is not None:
-            refuse(flow, made, folder, old, log)
+        old = made.old
+        refuse(flow, made, folder, log)
         if old is not None and flow.shared is not None:
-            joining = (set(made.definition.streams) - set(old.streams)) | anew
+            joining = (set(made.new.streams) - set(old.streams)) | anew
             _catch_up(made.spark, flow, made.sources, folder, joining, log)
-        definition.remember(folder, made.definition)
+        definition.remember(folder, made.new)
         writer = made.writer.queryName(f"{app}.{flow.name}").option(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
         )
@@ -144,11 +143,13 @@ def start(
 
 @dataclass(frozen=True)
 class Planned:
-    """A flow as it could be started: nothing runs yet, and nothing was written."""
+    """A flow as it could be started: nothing runs yet, and nothing was written. `old` is what its checkpoint says it
+    was, `new` what it is."""
 
     spark: SparkSession
     sources: tuple[AnySource, ...]
-    definition: definition.Definition
+    old: definition.Definition | None
+    new: definition.Definition
     writer: DataStreamWriter
 
 
@@ -170,12 +171,14 @@ def planned(spark: SparkSession, flow: Flow, log: Log, app: str, *, once: bool =
         writer, result = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once)
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
-    return Planned(own, sources, new, writer)
+    return Planned(own, sources, old, new, writer)
 
 
-def refuse(flow: Flow, made: Planned, folder: Path, old: definition.Definition, log: Log) -> None:
+def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
     """Refuses to go on with a checkpoint that does not fit."""
-    definition.check_operators(flow, folder, old, made.definition)
+    if made.old is None:
+        return
+    definition.check_operators(flow, folder, made.old, made.new)
     _refuse_gap(flow, made.sources, folder, log)
     _refuse_stale(flow, made.sources, folder, log)
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from millrace.engine.fanout import addressed, stateful
 from millrace.engine.output import TIMES, records
+from millrace.engine.plans import analyzed
 from millrace.engine.sources import kafka_options
 from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
@@ -42,8 +43,7 @@ class Sides:
             side.reset(token)
         if self.told is not None:
             records(self.stream, result)
-            below = self.told._jdf.queryExecution().analyzed()
-            found = stateful(result._jdf.queryExecution().analyzed(), below)
+            found = stateful(analyzed(result), analyzed(self.told))
             if found:
                 raise LateSideKeepsState(flow=self.stream.name, operation=found, where=self.stream.where)
         return result

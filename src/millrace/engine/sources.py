@@ -23,6 +23,7 @@ from millrace.config import Settings
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
+from millrace.kernel.calling import quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log.java import java_options
 
@@ -99,14 +100,14 @@ class Source:
             return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
         install(spark)
         clock = clock_of(self.topic, clocks, once)
-        row, marks = F.col(f"{_PARSED}.{_ROW}"), self._marks()
+        row, marks = F.col(f"{_PARSED}.{_ROW}"), marks_of(self.topic)
         tells = self.topic.time if marks is None else marks
         alive = F.when(~F.col(DEAD), F.col("partition"))
         seen = clock.seen(alive, F.when(~F.col(DEAD), row[tells]), F.col("timestamp"))
         markers = F.lit(None) if marks is None else F.when(~F.col(DEAD) & row[marks].isNotNull(), 1)
         observed = parsed.observe(self.metric, *counts, F.count(markers).alias(MARKERS), seen)
         rows = observed.where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
-        return clock.on(rows if marks is None else rows.where(F.col(_quoted(marks)).isNull()), self.topic.time)
+        return clock.on(rows if marks is None else rows.where(F.col(quoted(marks)).isNull()), self.topic.time)
 
     def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
         """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
@@ -150,17 +151,13 @@ class Source:
         return F.coalesce(misfit, F.lit(True))
 
     def _event(self) -> Column:
-        marks = self._marks()
+        marks = marks_of(self.topic)
         return F.lit(True) if marks is None else F.col(_PARSED)[_ROW][marks].isNull()
-
-    def _marks(self) -> str | None:
-        """The column by which the source says how far it is complete."""
-        return self.topic.lateness.column if isinstance(self.topic.lateness, Marked) else None
 
     def _told(self) -> Column:
         """What a record says about time: a marker up to when all is there, an event when it happened."""
         row = F.col(_PARSED)[_ROW]
-        return F.coalesce(row[self._marks() or self.topic.time], row[self.topic.time])
+        return F.coalesce(row[marks_of(self.topic) or self.topic.time], row[self.topic.time])
 
     def _possible(self, time: Column) -> Column:
         return time.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
@@ -218,6 +215,11 @@ def clock_of(topic: Topic, folder: Path | None, once: bool) -> Clock:
     return Clock(lag_ms, topic.idle_ms, once=once, folder=kept)
 
 
+def marks_of(topic: Topic) -> str | None:
+    """The column by which a source says how far it is complete."""
+    return topic.lateness.column if isinstance(topic.lateness, Marked) else None
+
+
 def schema_of(topic: Topic) -> StructType:
     """The schema as Spark's own parser reads it."""
     assert topic.schema is not None, "the graph refuses inputs without a schema"
@@ -227,8 +229,7 @@ def schema_of(topic: Topic) -> StructType:
     except PySparkException as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise SchemaInvalid(name=topic.name, reason=reason, where=topic.where) from None
-    marks = topic.lateness.column if isinstance(topic.lateness, Marked) else None
-    for column in (topic.time, marks):
+    for column in (topic.time, marks_of(topic)):
         if column and not isinstance(schema[column].dataType, TimestampType):
             kind = schema[column].dataType.simpleString()
             raise TimeInvalid(name=topic.name, column=column, reason=f"is a {kind}", hint="", where=topic.where)
@@ -239,10 +240,6 @@ def kafka_options(settings: Settings) -> dict[str, str]:
     """Address and security, in the names of Spark's Kafka connector."""
     options = {"bootstrap.servers": local.address(settings, "kafka"), **java_options(settings)}
     return {f"kafka.{name}": value for name, value in options.items()}
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def ddl(schema: StructType) -> str:

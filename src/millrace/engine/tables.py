@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -19,6 +19,7 @@ from millrace.engine.session import session
 from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS, kafka_options
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
+from millrace.kernel.calling import quoted
 from millrace.log import Log
 
 DIFF = "__diff"
@@ -108,7 +109,7 @@ class TableSource:
         # Debezium reads unlogged large values again from the database. Where the row is gone by then, its delete
         # follows in the log, and nothing is to be shown of it.
         typed = reading.typed(counted.where("row is not null"), self.captured)
-        return typed.select(*(_quoted(column.name) for column in self.captured.columns), DIFF)
+        return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), DIFF)
 
 
 def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
@@ -193,7 +194,3 @@ def _options(settings: Settings, outside: str, group: str) -> dict[str, str]:
         "failOnDataLoss": "true",
         "subscribe": outside,
     }
-
-
-def _quoted(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")

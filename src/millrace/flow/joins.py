@@ -12,7 +12,7 @@ from millrace.errors import OptionInvalid, Where
 from millrace.flow.nodes import caller
 from millrace.flow.time import Duration, duration_ms
 from millrace.flow.windows import time_of
-from millrace.kernel.windows import quoted
+from millrace.kernel.calling import quoted
 
 How: TypeAlias = Literal["inner", "left", "full"]
 KINDS = ("inner", "left", "full")

@@ -23,6 +23,7 @@ from millrace.flow.nodes import caller
 from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import windows as kernel
+from millrace.kernel.calling import quoted
 
 if TYPE_CHECKING:
     from millrace.flow.nodes import Emit
@@ -32,6 +33,8 @@ Side: TypeAlias = Callable[[Callable[[], DataFrame], str], DataFrame]
 
 START, END, REPLACES = "window_start", "window_end", "replaces"
 EMISSIONS = ("final", "updates")
+# By which Spark knows the column with the watermark.
+WATERMARK = "spark.watermarkDelayMs"
 
 # What late rows were counted as, in an observation whose name begins so.
 LATE_METRIC = "millrace.late."
@@ -108,7 +111,7 @@ def _windows(
     if not isinstance(late, Late):
         remedy = "choose what is done with late rows: mr.late.drop(), .allow(…), .side(…) or .update(…)"
         raise OptionInvalid(name=name, option="late", given=late, remedy=remedy, where=where)
-    at = F.col(kernel.quoted(time_of(rows, time, name, where)))
+    at = F.col(quoted(time_of(rows, time, name, where)))
     keys = _keys(rows, by)
     for column in (*keys, *wanted):
         if column in (START, END, REPLACES) or (column in keys and column in wanted):
@@ -136,10 +139,10 @@ def _windows(
     # A session's edges move, so whoever holds its results by them has to be told which are gone.
     replaced = late.corrects or (shape is None and (emit == "updates" or late.grace_ms > 0))
     return counted.where(F.col(kernel.KIND) == kernel.RESULT).select(
-        *(F.col(kernel.quoted(key)) for key in keys),
+        *(F.col(quoted(key)) for key in keys),
         F.col(kernel.START).alias(START),
         F.col(kernel.END).alias(END),
-        *(F.col(kernel.quoted(column)) for column in values),
+        *(F.col(quoted(column)) for column in values),
         *([F.col(kernel.REPLACES).alias(REPLACES)] if replaced else []),
     )
 
@@ -189,7 +192,7 @@ def _counted(told: DataFrame) -> DataFrame:
 
 def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
     """The column with the events' times: the one with the watermark."""
-    marked = [field.name for field in rows.schema.fields if "spark.watermarkDelayMs" in field.metadata]
+    marked = [field.name for field in rows.schema.fields if WATERMARK in field.metadata]
     if given is not None:
         if given not in rows.columns or (rows.isStreaming and given not in marked):
             remedy = f"name the topic's time column{nearest(given, marked or rows.columns)}"
@@ -204,7 +207,7 @@ def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
 
 def _keys(rows: DataFrame, by: By) -> dict[str, Column]:
     given = [by] if isinstance(by, str | Column) else list(by)
-    columns = [F.col(kernel.quoted(each)) if isinstance(each, str) else each for each in given]
+    columns = [F.col(quoted(each)) if isinstance(each, str) else each for each in given]
     names = rows.select(*columns).columns if columns else []
     return dict(zip(names, columns, strict=True))
 
@@ -214,7 +217,7 @@ def _looked_at(aggregate: Aggregate) -> Column:
         return F.lit(True)
     if not isinstance(aggregate.of, str):
         return aggregate.of
-    return F.expr(aggregate.of) if aggregate.kind == "count" else F.col(kernel.quoted(aggregate.of))
+    return F.expr(aggregate.of) if aggregate.kind == "count" else F.col(quoted(aggregate.of))
 
 
 def _batch(
@@ -241,10 +244,10 @@ def _batch(
         found = placed.groupBy(*named, "__window").agg(*wanted)
         start, end = F.timestamp_micros("__window.start"), F.timestamp_micros("__window.end")
     return found.select(
-        *(F.col(kernel.quoted(key)) for key in keys),
+        *(F.col(quoted(key)) for key in keys),
         start.alias(START),
         end.alias(END),
-        *(F.col(kernel.quoted(name)) for name in values),
+        *(F.col(quoted(name)) for name in values),
     )
 
 

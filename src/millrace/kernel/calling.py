@@ -25,3 +25,8 @@ def operator(spark: SparkSession, name: str) -> Any:
     if not isinstance(found, JavaClass):
         raise KernelAbsent(jar=jar())
     return found
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"

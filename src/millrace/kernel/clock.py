@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.kernel.calling import operator
+from millrace.kernel.calling import operator, quoted
 
 SEEN = "seen"
 _SETTINGS = "millrace.clock"
@@ -50,8 +48,8 @@ class Clock:
 
     def on(self, rows: DataFrame, time: str) -> DataFrame:
         """The rows with this clock's watermark on their time column. The observation has to stand below."""
-        column = F.col(_quoted(time)).alias(time, metadata={_SETTINGS: self._settings()})
-        others = [F.col(_quoted(name)) for name in rows.columns]
+        column = F.col(quoted(time)).alias(time, metadata={_SETTINGS: self._settings()})
+        others = [F.col(quoted(name)) for name in rows.columns]
         placed = [column if name == time else other for name, other in zip(rows.columns, others, strict=True)]
         # Should the clock not be installed, Spark's own watermark with the greatest lag is the careful one.
         return rows.select(*placed).withWatermark(time, f"{max(self.lag_ms, self.most_ms)} milliseconds")
@@ -62,16 +60,6 @@ def install(spark: SparkSession) -> None:
     operator(spark, "Clocks").install(spark._jsparkSession)
 
 
-def seen_of(observed: Mapping[str, Any]) -> dict[int, int]:
-    """From a report: the greatest time (µs) that the epoch saw of each partition."""
-    found = json.loads(observed.get(SEEN) or "{}")
-    return {int(number): greatest for number, (greatest, _) in found.items() if greatest is not None}
-
-
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(each.capitalize() for each in others)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.kernel.calling import operator
+from millrace.kernel.calling import operator, quoted
 
 RESULT, REFUSED, REFUSED_TOO, ALLOWED = range(4)
 # What the operator itself calls a window's edges, which are part of its key.
@@ -144,7 +144,3 @@ def _restored(result: Column, kind: str, type_: DataType) -> Column:
     if isinstance(type_, LongType):
         return result
     return result.cast(type_)
-
-
-def quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -7,7 +7,8 @@ from typing import Any
 
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
-from millrace.engine.lint.trees import analyzed, constant, listed, nodes
+from millrace.engine.lint.trees import constant, nodes
+from millrace.engine.plans import analyzed, listed
 from millrace.kernel.windows import EDGES
 
 # How Spark marks a column that is a window.

@@ -8,7 +8,8 @@ from typing import Any
 from millrace import durations
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
-from millrace.engine.lint.trees import analyzed, nodes
+from millrace.engine.lint.trees import nodes
+from millrace.engine.plans import analyzed
 from millrace.flow import Adaptive, Fixed, Graph, Topic
 
 # Records are usually kept for a week; what comes later is better mended from what was kept than waited for.

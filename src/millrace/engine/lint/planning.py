@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.config import Kafka, Settings
 from millrace.engine import failures, output
 from millrace.engine.fanout import Fanout
-from millrace.engine.lint.trees import analyzed
 from millrace.engine.plan import Flow
+from millrace.engine.plans import analyzed
 from millrace.engine.running import called, source_of
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides

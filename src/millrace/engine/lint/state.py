@@ -7,7 +7,8 @@ from typing import Any
 
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
-from millrace.engine.lint.trees import analyzed, constant, listed, marked, nodes, optimized
+from millrace.engine.lint.trees import constant, marked, nodes, optimized
+from millrace.engine.plans import analyzed, listed
 from millrace.flow import Table
 
 # Spark works out how far back from a watermark rows are kept. Any watermark will do to see whether it can; as a number

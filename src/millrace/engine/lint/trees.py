@@ -8,29 +8,21 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from millrace.engine.plans import analyzed, listed
 from millrace.errors import Where
 from millrace.flow.loading import is_users
 from millrace.flow.nodes import shown
-
-WATERMARK = "spark.watermarkDelayMs"
+from millrace.flow.windows import WATERMARK
 
 _LINE = re.compile(r"(.+):(\d+)")
 # Their rows are rows of their first child, with the same columns and perhaps some more.
 _PASSING = ("Filter", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark", "Generate", "Deduplicate")
 
 
-def analyzed(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
-
-
 def optimized(frame: DataFrame) -> Any:
     """As Spark would run it. A frame that streams does not tell that itself before it is started."""
     java: Any = frame.sparkSession._jsparkSession
     return java.sessionState().optimizer().execute(analyzed(frame))
-
-
-def listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def nodes(plan: Any, below: Iterable[Any] = ()) -> Iterator[Any]:
