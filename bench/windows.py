@@ -77,7 +77,7 @@ class Bench:
 
     def _source(self) -> Source:
         topic = mr.App("bench").topic("events", SCHEMA, time="at", lateness="5 seconds", ahead=None)
-        return Source.of(topic, self.settings, "bench")
+        return Source.of(topic, Log(self.settings), "bench")
 
     def rate(self, build: Callable[[SparkSession], DataFrame]) -> float:
         self._count += 1

@@ -31,6 +31,16 @@ def test_flows(spark: Any) -> None:
 
 
 @pytest.mark.spark
+def test_testing(spark: Any, play: Any) -> None:
+    app, function = blocks("testing.md")
+    names: dict[str, Any] = {}
+    exec(app, names)
+    names["test_a_minute_is_counted_once"](play)
+    exec(function, names)
+    names["test_the_function"](spark)
+
+
+@pytest.mark.spark
 def test_time(spark: Any) -> None:
     (block,) = blocks("time.md")
     names: dict[str, Any] = {}

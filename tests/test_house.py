@@ -44,7 +44,7 @@ def test_files_are_small_enough_to_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import millrace", "from millrace.cli import parser; parser()", "import millrace.testing"]
+    "code", ["import millrace", "from millrace.cli import parser; parser()", "import millrace.testing.plugin"]
 )
 def test_spark_and_kafka_are_imported_only_when_used(code: str) -> None:
     heavy = ("pyspark", "confluent_kafka", "psycopg", "rich")

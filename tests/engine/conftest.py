@@ -11,7 +11,7 @@ import pytest
 
 from millrace.config import Settings
 from millrace.log import Log
-from millrace.testing import spark
+from millrace.testing.plugin import spark
 
 __all__ = ["spark"]
 

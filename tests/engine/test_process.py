@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from millrace.engine.stopping import in_flight
-from millrace.testing import JAVA_OPTIONS
+from millrace.testing.plugin import JAVA_OPTIONS
 from tests.command import millrace, start
 from tests.engine.conftest import Project
 from tests.engine.test_run import checkpoint, counted, events, is_whole, last_counts, with_junk

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from millrace.kernel import clock as kernel
+from millrace.kernel import times
 from millrace.model import clock as model
 from millrace.model.clock import Event
 
@@ -69,7 +70,8 @@ def test_the_watermark_is_the_models_epoch_by_epoch(spark: SparkSession, tmp_pat
     draw = random.Random(seed)
     kinds = [{"lag_ms": 5_000}, {"lag_ms": 0, "quantile": 0.9, "most_ms": 60_000, "margin_ms": 500}, {"lag_ms": 0}]
     settings = {**kinds[seed % 3], "idle_ms": 20_000}
-    clock = kernel.Clock(**settings, now_ms=1, folder=(tmp_path / "clock").as_uri())
+    times.set_now(spark, "model", 1)
+    clock = kernel.Clock(**settings, time="model", folder=(tmp_path / "clock").as_uri())
     query = Query(spark, tmp_path, clock)
     epochs = [made(draw, number) for number in range(12)]
     for number, events in enumerate(epochs[:6]):

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.engine.lock import write_whole
+from millrace.engine.output import write
 from millrace.engine.progress import Span
-from millrace.engine.sources import Source, kafka_options
+from millrace.engine.sources import Source
 from millrace.log import Log, deadletters
 
 _EARLIEST = -1
@@ -65,11 +66,11 @@ class DeadLetters:
         try:
             count = letters.count()
             if count:
-                settings = self._log.settings
-                outside = settings.named(self._log.dead.topic(self.source.topic.name))
+                outside = self._log.settings.named(self._log.dead.topic(self.source.topic.name))
                 # The topic's own limit is the one that counts; the client's default is lower than that.
-                options = {**kafka_options(settings), "kafka.max.request.size": str(_LARGEST_BYTES)}
-                letters.write.format("kafka").options(**options).option("topic", outside).save()
+                write(
+                    letters.withColumn("topic", F.lit(outside)), self._log, **{"kafka.max.request.size": _LARGEST_BYTES}
+                )
         finally:
             letters.unpersist()
         return count

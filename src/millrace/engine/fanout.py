@@ -15,20 +15,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.config import Settings
-from millrace.engine.output import records
+from millrace.engine.output import records, write
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, listed
-from millrace.engine.sources import kafka_options
 from millrace.errors import TableReaderKeepsState
 from millrace.flow import Stream
+from millrace.log import Log
 
 # What a stream's plan may hold besides leaves: each row by itself. Everything else remembers rows, or waits for some.
 _ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "Generate", "Join", "View", "CollectMetrics", "EventTimeWatermark")
 
 
 class Fanout:
-    def __init__(self, flow: Flow, settings: Settings) -> None:
-        self.flow, self.settings = flow, settings
+    def __init__(self, flow: Flow, log: Log) -> None:
+        self.flow, self.log = flow, log
 
     def check(self, stream: Stream, signed: DataFrame, result: Any) -> None:
         """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
@@ -52,13 +52,13 @@ class Fanout:
         if kept:
             rows.persist()
         try:
-            together.write.format("kafka").options(**kafka_options(self.settings)).save()
+            write(together, self.log)
         finally:
             if kept:
                 rows.unpersist()
 
     def _output(self, stream: Stream, rows: DataFrame) -> DataFrame:
-        return addressed(stream, stream.body(rows), self.settings)
+        return addressed(stream, stream.body(rows), self.log.settings)
 
 
 def addressed(stream: Stream, result: Any, settings: Settings) -> DataFrame:

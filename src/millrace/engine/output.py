@@ -14,6 +14,7 @@ from millrace.engine.plans import analyzed, listed
 from millrace.errors import BodyResult, EmissionUnset, KeyUnknown, nearest
 from millrace.flow import Stream
 from millrace.kernel.calling import quoted
+from millrace.log import Log
 
 # All six digits: Spark's default writes three, and an event time must come back as it was.
 TIMES = {
@@ -40,6 +41,12 @@ def records(stream: Stream, result: Any, *, streaming: bool = True) -> DataFrame
         return result.select(value)
     key = keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys), TIMES)
     return result.select(key.alias("key"), value)
+
+
+def write(records: DataFrame, log: Log, **options: int) -> None:
+    """Writes a batch of records that say their topic."""
+    data = log.data_source
+    records.write.format(data.format).options(**data.options, **options).mode("append").save()
 
 
 def output_mode(stream: Stream, result: DataFrame) -> str:

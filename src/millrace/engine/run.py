@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -58,7 +59,8 @@ class Run:
     """The flows of an app on Spark. Use it as a context: leaving it stops what still runs, cleanly.
 
     `only` names the flows to run (all otherwise), `fresh` those that forget their checkpoint first, `once` ends each
-    flow when it has read what is there now. A given `spark` is used and left running.
+    flow when it has read what is there now. A given `spark` is used and left running, and so is a given `log`.
+    `trigger` is how often a flow looks for new records; `captures` says whether to see to the app's captures.
     """
 
     app: App
@@ -69,6 +71,9 @@ class Run:
     once: bool = False
     traffic: bool = True
     spark: SparkSession | None = None
+    log: Log | None = None
+    captures: bool = True
+    trigger: str = running.TRIGGER
 
     graph: Graph = field(init=False)
     flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
@@ -89,7 +94,7 @@ class Run:
                 raise FlowUnknown(
                     app=self.graph.app, kind="stream", name=name, hint=nearest(name, names), known=", ".join(names)
                 )
-        self._log = Log(self.settings)
+        self._log = self.log or Log(self.settings)
         self._captures = Captures(self.settings, self._log)
         self._log_file = log_file(self.settings)
 
@@ -118,7 +123,7 @@ class Run:
         """What needs no Spark, and so is told in a second: refuses a flow that runs elsewhere, makes topics."""
         for flow in self.planned:
             lock.refuse_if_held(self._folder(flow), flow.name)
-        for database in self.graph.databases:
+        for database in self.graph.databases if self.captures else ():
             self._captures.ensure(database.capture)
         for topic in self.graph.topics:
             self._log.topics.ensure(topic.name, partitions=topic.partitions)
@@ -146,7 +151,7 @@ class Run:
                 flow.mark_seen()
             self._locks_seen = time.monotonic()
         if time.monotonic() - self._tended > _TEND_S:
-            for database in self.graph.databases:
+            for database in self.graph.databases if self.captures else ():
                 self._tend(database.capture.name)
             self._tended = time.monotonic()
         self._start_ready()
@@ -188,6 +193,18 @@ class Run:
             self.spark, self._own_session = None, False
         else:
             self.stop(wait_s=0)
+
+    def abandon(self) -> None:
+        """Discards the flows of a session that goes on, as a crash would: the epoch at hand is lost, nothing is heard
+        or written any more, and what Spark holds in memory of their state is gone."""
+        assert self.spark is not None
+        for flow in self.flows.values():
+            flow.stop_now()
+            flow.lock.release()
+        self.flows.clear()
+        self._waiting.clear()
+        java: Any = self.spark._jvm
+        getattr(getattr(java.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()
 
     def _leave(self, kind: type[BaseException] | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
@@ -287,7 +304,9 @@ class Run:
 
     def _start_flow(self, flow: Flow, fresh: Collection[str]) -> None:
         assert self.spark is not None
-        started, aside = running.start(self.spark, flow, self._log, self.graph.app, once=self.once, fresh=fresh)
+        started, aside = running.start(
+            self.spark, flow, self._log, self.graph.app, once=self.once, fresh=fresh, trigger=self.trigger
+        )
         self.flows[flow.name] = started
         if aside:
             self.aside[flow.name] = aside

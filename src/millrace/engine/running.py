@@ -26,7 +26,7 @@ from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
-from millrace.engine.sources import Source, kafka_options
+from millrace.engine.sources import Source
 from millrace.engine.stopping import CleanStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import MillraceError, RecordsGone, TableStale
@@ -114,6 +114,7 @@ def start(
     *,
     once: bool = False,
     fresh: Collection[str] = (),
+    trigger: str = TRIGGER,
 ) -> tuple[RunningFlow, Path | None]:
     """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
     returned; of a flow with several readers only those begin again, with the table as it is."""
@@ -133,7 +134,7 @@ def start(
         writer = made.writer.queryName(f"{app}.{flow.name}").option(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
         )
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=TRIGGER)
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
         query = _started(spark, flow, writer, log)
     except BaseException:
         lock.release()
@@ -185,7 +186,7 @@ def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
 
 def source_of(readable: Readable, log: Log, group: str) -> AnySource:
     if isinstance(readable, Topic):
-        return Source.of(readable, log.settings, group)
+        return Source.of(readable, log, group)
     return TableSource.of(readable, log, group)
 
 
@@ -210,7 +211,7 @@ def _writer(
         for source in sources
     }
     if flow.shared is not None:
-        fanout, signed = Fanout(flow, settings), frames[flow.shared]
+        fanout, signed = Fanout(flow, log), frames[flow.shared]
         for stream in flow.streams:
             fanout.check(stream, signed, called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
@@ -221,9 +222,9 @@ def _writer(
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
     writer = (
         output.records(stream, result)
-        .writeStream.format("kafka")
+        .writeStream.format(log.data_source.format)
         .outputMode(output.output_mode(stream, result))
-        .options(**kafka_options(settings))
+        .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )
     return writer, result
@@ -250,7 +251,7 @@ def _catch_up(
     (source,) = sources
     assert isinstance(source, TableSource)
     try:
-        Fanout(flow, log.settings).write(source.rows_held(spark, checkpoint), joining)
+        Fanout(flow, log).write(source.rows_held(spark, checkpoint), joining)
     except (PySparkException, Py4JError) as error:
         raise failures.run_failed(flow, error, log_file(log.settings)) from error
 

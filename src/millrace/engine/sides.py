@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.engine.fanout import addressed, stateful
-from millrace.engine.output import TIMES, records
+from millrace.engine.output import TIMES, records, write
 from millrace.engine.plans import analyzed
-from millrace.engine.sources import kafka_options
 from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
 from millrace.flow.windows import END, START, side
@@ -65,7 +64,7 @@ class Sides:
         try:
             results = addressed(self.stream, self.stream.body(*self.frames), self.settings)
             written = results.union(self._late(rows))
-            written.write.format("kafka").options(**kafka_options(self.settings)).save()
+            write(written, self.log)
         finally:
             side.reset(token)
             rows.unpersist()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -18,14 +18,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
-from millrace import durations, local
-from millrace.config import Settings
+from millrace import durations
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
 from millrace.kernel.calling import quoted
 from millrace.kernel.clock import Clock, install
-from millrace.log.java import java_options
+from millrace.log import DataSource, Log
 
 # An epoch's size has a limit, so that a backlog does not become one giant batch that fills memory and disk.
 MOST_RECORDS_AN_EPOCH = 250_000
@@ -53,19 +52,12 @@ class Source:
     schema: StructType
     outside: str
     metric: str
-    options: Mapping[str, str]
+    data: DataSource
 
     @classmethod
-    def of(cls, topic: Topic, settings: Settings, group: str) -> Source:
-        outside = settings.named(topic.name)
-        options = {
-            **kafka_options(settings),
-            "kafka.isolation.level": "read_committed",
-            "groupIdPrefix": settings.named(group),
-            "failOnDataLoss": "true",
-            "subscribe": outside,
-        }
-        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", options)
+    def of(cls, topic: Topic, log: Log, group: str) -> Source:
+        outside = log.settings.named(topic.name)
+        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", reading(log, outside, group))
 
     @property
     def readable(self) -> Topic:
@@ -87,8 +79,8 @@ class Source:
         `clocks` is the folder where the clock's state is kept; `once`, that the query reads what is there and stops.
         """
         raw = (
-            spark.readStream.format("kafka")
-            .options(**self.options)
+            spark.readStream.format(self.data.format)
+            .options(**self.data.options)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
             .load()
@@ -99,7 +91,7 @@ class Source:
         if self.topic.time is None:
             return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
         install(spark)
-        clock = clock_of(self.topic, clocks, once)
+        clock = clock_of(self.topic, clocks, once, self.data.time)
         row, marks = F.col(f"{_PARSED}.{_ROW}"), marks_of(self.topic)
         tells = self.topic.time if marks is None else marks
         alive = F.when(~F.col(DEAD), F.col("partition"))
@@ -112,8 +104,8 @@ class Source:
     def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
         """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
         raw = (
-            spark.read.format("kafka")
-            .options(**self.options)
+            spark.read.format(self.data.format)
+            .options(**self.data.options)
             .option("startingOffsets", json.dumps({self.outside: start}))
             .option("endingOffsets", json.dumps({self.outside: end}))
             .option("includeHeaders", "true")
@@ -204,15 +196,15 @@ class Source:
         return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
 
 
-def clock_of(topic: Topic, folder: Path | None, once: bool) -> Clock:
+def clock_of(topic: Topic, folder: Path | None, once: bool, time: str | None = None) -> Clock:
     """The kernel's clock for a topic with a time."""
     kept = None if folder is None else str((folder / topic.name).absolute())
     lateness = topic.lateness
     if isinstance(lateness, Adaptive):
         bounds = (lateness.quantile, lateness.least_ms, lateness.most_ms, lateness.margin_ms)
-        return Clock(0, topic.idle_ms, *bounds, once=once, folder=kept)
+        return Clock(0, topic.idle_ms, *bounds, once=once, folder=kept, time=time)
     lag_ms = lateness.lag_ms if isinstance(lateness, Fixed) else 0
-    return Clock(lag_ms, topic.idle_ms, once=once, folder=kept)
+    return Clock(lag_ms, topic.idle_ms, once=once, folder=kept, time=time)
 
 
 def marks_of(topic: Topic) -> str | None:
@@ -236,10 +228,16 @@ def schema_of(topic: Topic) -> StructType:
     return schema
 
 
-def kafka_options(settings: Settings) -> dict[str, str]:
-    """Address and security, in the names of Spark's Kafka connector."""
-    options = {"bootstrap.servers": local.address(settings, "kafka"), **java_options(settings)}
-    return {f"kafka.{name}": value for name, value in options.items()}
+def reading(log: Log, outside: str, group: str) -> DataSource:
+    """The log, for reading one topic of it as committed."""
+    options = {
+        **log.data_source.options,
+        "kafka.isolation.level": "read_committed",
+        "groupIdPrefix": log.settings.named(group),
+        "failOnDataLoss": "true",
+        "subscribe": outside,
+    }
+    return replace(log.data_source, options=options)
 
 
 def ddl(schema: StructType) -> str:

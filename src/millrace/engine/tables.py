@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from millrace.capture import CapturedTable, Captures, reading
 from millrace.capture.database import Column as TableColumn
 from millrace.capture.reading import UNREADABLE
 from millrace.config import Settings
+from millrace.engine import sources
 from millrace.engine.session import session
-from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS, kafka_options
+from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.kernel.calling import quoted
-from millrace.log import Log
+from millrace.log import DataSource, Log
 
 DIFF = "__diff"
 AWAITED = "awaited"
@@ -34,13 +34,13 @@ class TableSource:
     captured: CapturedTable
     outside: str
     metric: str
-    options: Mapping[str, str]
+    data: DataSource
 
     @classmethod
     def of(cls, readable: Table | Changes, log: Log, group: str) -> TableSource:
         captured = known(readable.of if isinstance(readable, Changes) else readable, log)
         outside = log.settings.named(captured.topic)
-        return cls(readable, captured, outside, f"millrace.{captured.topic}", _options(log.settings, outside, group))
+        return cls(readable, captured, outside, f"millrace.{captured.topic}", sources.reading(log, outside, group))
 
     @property
     def table(self) -> Table:
@@ -59,8 +59,8 @@ class TableSource:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         raw = (
-            spark.readStream.format("kafka")
-            .options(**self.options)
+            spark.readStream.format(self.data.format)
+            .options(**self.data.options)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
             .load()
@@ -72,8 +72,8 @@ class TableSource:
     def rows_now(self, spark: SparkSession) -> DataFrame:
         """The table as a batch, as its topic has it now. Signed, all +1."""
         raw = (
-            spark.read.format("kafka")
-            .options(**self.options)
+            spark.read.format(self.data.format)
+            .options(**self.data.options)
             .option("startingOffsets", "earliest")
             .option("endingOffsets", "latest")
             .load()
@@ -184,13 +184,3 @@ def now(table: Table, spark: SparkSession | None = None, settings: Settings | No
     settings = settings or config.load()
     source = TableSource.of(table, Log(settings), "now")
     return source.rows_now(spark or session(settings)).drop(DIFF)
-
-
-def _options(settings: Settings, outside: str, group: str) -> dict[str, str]:
-    return {
-        **kafka_options(settings),
-        "kafka.isolation.level": "read_committed",
-        "groupIdPrefix": settings.named(group),
-        "failOnDataLoss": "true",
-        "subscribe": outside,
-    }

@@ -22,8 +22,8 @@ class Clock:
     """How far event time has come. `lag_ms` is fixed unless `quantile` says that it follows the events' delays.
 
     `idle_ms`: for how long a partition that was read to its end is waited for. With `once`, one that has no record is
-    not waited for at all. `folder` keeps the state of each epoch; without, a restart begins anew. `now_ms` stops the
-    time of day, for tests.
+    not waited for at all. `folder` keeps the state of each epoch; without, a restart begins anew. `time` is a
+    clock of a test (`kernel.times`) instead of the time of day.
     """
 
     lag_ms: int
@@ -34,7 +34,7 @@ class Clock:
     margin_ms: int = 0
     once: bool = False
     folder: str | None = None
-    now_ms: int | None = None
+    time: str | None = None
 
     def _settings(self) -> str:
         words = {key: value for key, value in asdict(self).items() if value is not None}

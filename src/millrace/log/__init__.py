@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ from millrace.log.topics import Partition, TopicDescription, Topics, TopicSummar
 from millrace.log.writer import DELIVERY_S, Writer
 
 __all__ = [
+    "DataSource",
     "DeadLetter",
     "DeadLetters",
     "Format",
@@ -53,6 +55,16 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
+class DataSource:
+    """A log as Spark reaches it: the name of a data source with the columns and offsets of Kafka's, and its options.
+    `time` is the clock of a test (see `kernel.times`); otherwise it is the time of day."""
+
+    format: str
+    options: Mapping[str, str]
+    time: str | None = None
+
+
 class Log:
     """The log that `settings` names, by default those of the project that we are in. Connects when it is first used."""
 
@@ -64,6 +76,11 @@ class Log:
     @property
     def address(self) -> str:
         return self._connection.address
+
+    @property
+    def data_source(self) -> DataSource:
+        options = {"bootstrap.servers": self.address, **java_options(self.settings)}
+        return DataSource("kafka", {f"kafka.{name}": value for name, value in options.items()})
 
     @cached_property
     def _registry(self) -> Registry:

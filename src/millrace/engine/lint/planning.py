@@ -50,7 +50,7 @@ def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Pla
         inputs = tuple(frames[source] for source in stream.reads)
         if flow.shared is not None:
             result = called(stream, frames, spark_log)
-            Fanout(flow, log.settings).check(stream, frames[flow.shared], result)
+            Fanout(flow, log).check(stream, frames[flow.shared], result)
             yield Planned(stream, inputs, result, None)
             continue
         sides = Sides(stream, list(inputs), log)

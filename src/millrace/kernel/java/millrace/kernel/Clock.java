@@ -80,7 +80,7 @@ final class Clock {
   }
 
   private long now() {
-    return settings.hasNonNull("nowMs") ? settings.get("nowMs").asLong() : System.currentTimeMillis();
+    return Times.now(settings.path("time").asText(null));
   }
 
   private void take(JsonNode seen, long nowMs) {

@@ -1,0 +1,336 @@
+"""`Play`: whole flows of an app under controlled time, on the real engine.
+
+A play has a clock of its own, which only `feed` and `advance` move, and a log in a folder instead of a broker. Flows
+run as they do for users, and every step waits until they have nothing left to do: nothing sleeps, and the same steps
+give the same rows. A crash discards the queries and all that they held in memory; what is left is the checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from millrace import config, durations, local
+from millrace.capture import memory
+from millrace.capture.database import CapturedTable, Column
+from millrace.config import Settings
+from millrace.engine import Progress, Run, definition
+from millrace.engine.plan import flows_of
+from millrace.engine.stopping import epochs
+from millrace.errors import PlayMisused
+from millrace.flow import App, Stream, Table, Topic
+from millrace.flow import schema as schemas
+from millrace.flow.nodes import caller
+from millrace.kernel.times import set_now
+from millrace.log import Log
+from millrace.log.deadletters import REASON, SUFFIX
+from millrace.log.record import timestamp_ms
+from millrace.testing import tables
+from millrace.testing.folder import CRASHED, FolderLog
+from millrace.testing.tables import Row, Rows
+
+Crash: TypeAlias = Literal["before write", "after write", "after commit"]
+CRASHES = ("before write", "after write", "after commit")
+
+# Of a row, besides its columns: when it arrived, and in which partition.
+ARRIVAL, PARTITION = "arrival", "partition"
+
+# With a seed: after which part of the epochs the flows crash.
+_CRASHES_OFTEN = 0.25
+
+_START = datetime.combine(tables.DAY, datetime.min.time(), UTC)
+_numbers = itertools.count(1)
+
+
+class Play:
+    """Plays an app. Use it as a context, or by the fixture `play`, which ends it after the test.
+
+    Topics have as many partitions as `partitions` says. With a `seed`, what is fed is cut into epochs at random, and
+    now and then the flows crash in between: what a test expects must not depend on either. `settings` with the address
+    of a Kafka play the same on that broker, under names of their own.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        spark: SparkSession,
+        *,
+        partitions: int = 1,
+        seed: int | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.app, self.spark, self.now = app, spark, _START
+        self.progress: list[Progress] = []
+        self._partitions = partitions
+        self._draw = None if seed is None else random.Random(seed)  # noqa: S311 -- to be repeated, not to be secret
+        self._clock = f"play-{next(_numbers)}"
+        self._folder = Path(tempfile.mkdtemp(prefix="millrace-play-"))
+        own = settings or replace(config.load(), prefix="")
+        self._settings = replace(own, folder=self._folder, spark=replace(own.spark, checkpoints=None))
+        if settings is None:
+            self.log: Log = FolderLog(self._settings, self._folder / "log", self._clock)
+        else:
+            # The project's own broker is known by its folder, which is not the play's.
+            kafka = replace(settings.kafka, bootstrap=local.address(settings, "kafka"))
+            self._settings = replace(self._settings, kafka=kafka, prefix=settings.named(self._folder.name))
+            self.log = _TimedLog(self._settings, self._clock)
+        self._run: Run | None = None
+        self._expected: Counter[str] = Counter()
+        self._tables: dict[str, CapturedTable] = {}
+
+    def __enter__(self) -> Play:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self._run is not None:
+            self._run.abandon()
+            self._run = None
+        if not isinstance(self.log, FolderLog):
+            for topic in self.log.topics.list():
+                self.log.topics.delete(topic.name)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def table(self, table: Table, schema: str, *, key: str | Sequence[str]) -> None:
+        """Says what a captured table's columns are; in a play there is no database to ask."""
+        where = caller()
+        assert table.capture is not None, "a table of somebody else's capture says its columns itself"
+        columns = tuple(
+            Column(name, kind, kind, True) for name, kind in schemas.columns(table.name, schema, where).items()
+        )
+        name = table.table if "." in table.table else f"public.{table.table}"
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        self._tables[table.name] = CapturedTable(name, table.name, keys, columns)
+        known = [each for node, each in self._tables.items() if node.startswith(f"{table.capture.name}.")]
+        memory.write(self.log, memory.Remembered(table.capture, "postgres", {each.name: each for each in known}))
+        self.log.topics.ensure(table.name, partitions=self._partitions)
+
+    def feed(
+        self, to: Topic | Table, rows: Rows | bytes, *, key: str | None = None, crash: Crash | None = None
+    ) -> None:
+        """Writes rows and lets the flows process them. To a topic: one record a row, whose columns may be joined by
+        `arrival` (when; otherwise when it happened, but not before now) and `partition`; or the bytes of one record, as
+        they are. To a table: rows that come, or take the place of one with their key.
+
+        `crash` ends the flows there: "before write", "after write" of the first epoch (its commit is missing), or
+        "after commit" of all. Until `restart` nothing runs.
+        """
+        where = caller()
+        if crash is not None and crash not in CRASHES:
+            raise PlayMisused(reason=f"there is no crash {crash!r}; there are {', '.join(CRASHES)}", where=where)
+        if crash == "before write" and not isinstance(self.log, FolderLog):
+            raise PlayMisused(reason='a crash "before write" needs the log in a folder, not a broker', where=where)
+        self._started()
+        given = [rows] if isinstance(rows, bytes) else tables.read(rows)
+        if crash is not None:
+            self._arm(crash)
+            self._write(to, given, key)
+            self._crash(crash)
+            return
+        for some in [given] if self._draw is None else _cut(given, self._draw):
+            self._write(to, some, key)
+            if self._draw is not None and self._draw.random() < _CRASHES_OFTEN:
+                self.restart()
+            self._settle()
+
+    def delete(self, table: Table, rows: Rows) -> None:
+        """Deletes rows of a table, named by their keys."""
+        self._started()
+        self._write_table(table, tables.read(rows), delete=True)
+        self._settle()
+
+    def advance(self, by: str | timedelta) -> None:
+        """Lets time pass: partitions fall silent, graces end."""
+        self._started()
+        self._move(self.now + durations.parse(by))
+        self._settle()
+
+    def crash(self) -> None:
+        """Discards the flows and all that they hold in memory, between two epochs."""
+        if self._run is not None:
+            self._run.abandon()
+            self._run = None
+
+    def restart(self) -> None:
+        """Starts the flows again from their checkpoints."""
+        self.crash()
+        self._started()
+        self._settle()
+
+    def rows(self, of: Stream | Topic | str) -> list[dict[str, Any]]:
+        """All records of a topic as rows."""
+        name = _topic(of)
+        return [record.json() for record in self.log.read(name)] if self.log.topics.exists(name) else []
+
+    def expect(self, of: Stream | Topic | str, rows: Rows = (), *, ordered: bool = False) -> None:
+        """That a topic has got these rows since it was last asked, and no others. Columns that are not named are not
+        looked at; the order is, if `ordered`."""
+        __tracebackhide__ = True
+        name = _topic(of)
+        every = self.rows(of)
+        found = every[self._expected[name] :]
+        self._expected[name] = len(every)
+        wanted = tables.read(rows)
+        missing, left = [], list(found)
+        for row in wanted:
+            fits = [each for each in left[: 1 if ordered else None] if _fits(row, each)]
+            if fits:
+                left.remove(fits[0])
+            else:
+                missing.append(row)
+        if missing or left:
+            parts = (("got", found), ("not got", missing), ("not expected", left))
+            raise AssertionError(f"{name}\n" + "\n".join(f"{word}:\n{tables.shown(each)}" for word, each in parts))
+
+    def late(self, of: Stream | None = None) -> int:
+        """How many rows came when a window of theirs had closed, to be counted nevertheless or not."""
+        return sum(each.late for each in self.progress if of is None or each.flow == of.name)
+
+    def dead(self, topic: Topic | str) -> list[tuple[str, str]]:
+        """The records of a topic that did not fit: what each was, and why."""
+        name = _topic(topic) + SUFFIX
+        letters = list(self.log.read(name)) if self.log.topics.exists(name) else []
+        return [
+            ((each.value or b"").decode(errors="replace"), (dict(each.headers)[REASON] or b"").decode())
+            for each in letters
+        ]
+
+    def _started(self) -> None:
+        if self._run is None:
+            set_now(self.spark, self._clock, timestamp_ms(self.now))
+            for topic in self.app.graph().topics:
+                self.log.topics.ensure(topic.name, partitions=self._partitions)
+            self._run = Run(
+                self.app,
+                self._settings,
+                spark=self.spark,
+                traffic=False,
+                log=self.log,
+                captures=False,
+                trigger="0 seconds",
+            )
+            self._run.start()
+
+    def _move(self, to: datetime) -> None:
+        if to > self.now:
+            self.now = to
+            set_now(self.spark, self._clock, timestamp_ms(to))
+
+    def _settle(self) -> None:
+        """In the order of the data's way, so that what one flow writes is there for the next."""
+        run = self._run
+        if run is None:
+            return
+        for flow in flows_of(run.graph):
+            try:
+                run.flows[flow.name].query.processAllAvailable()
+            except StreamingQueryException:
+                self.progress += run.poll()  # raises what happened, in one sentence
+            self.progress += run.poll()
+
+    def _arm(self, at: Crash) -> None:
+        if isinstance(self.log, FolderLog) and at != "after commit":
+            self.log.arm(at)
+
+    def _crash(self, at: Crash) -> None:
+        """Each flow meets the fault, or has nothing to do."""
+        run = self._run
+        assert run is not None
+        for flow in flows_of(run.graph):
+            try:
+                run.flows[flow.name].query.processAllAvailable()
+            except StreamingQueryException as error:
+                if CRASHED not in str(error):
+                    raise run.flows[flow.name].failure() or error from None
+        self.crash()
+        if isinstance(self.log, FolderLog):
+            self.log.arm(None)
+        elif at == "after write":
+            for flow in flows_of(run.graph):
+                _forget_commit(definition.folder_of(self._settings, self.app.name, flow.name) / definition.CHECKPOINT)
+
+    def _write(self, to: Topic | Table, rows: Sequence[Row | bytes], key: str | None) -> None:
+        if isinstance(to, Table):
+            self._write_table(to, [row for row in rows if not isinstance(row, bytes)], delete=False)
+        else:
+            self._write_topic(to, rows, key)
+
+    def _write_topic(self, topic: Topic, rows: Sequence[Row | bytes], key: str | None) -> None:
+        kinds = schemas.columns(topic.name, topic.schema or "", topic.where)
+        with self.log.writer(topic.name) as writer:
+            for row in rows:
+                if isinstance(row, bytes):
+                    writer.write(row, time=self.now)
+                    continue
+                partition = row.pop(PARTITION, None) if PARTITION not in kinds else None
+                arrival = row.pop(ARRIVAL, None) if ARRIVAL not in kinds else None
+                values = {name: tables.typed(value, kinds.get(name, "string")) for name, value in row.items()}
+                happened = values.get(topic.time) if topic.time else None
+                latest = [self.now, *([tables.moment(happened)] if isinstance(happened, datetime) else [])]
+                arrived = tables.moment(arrival) if arrival else max(latest)
+                self._move(arrived)
+                writer.write(
+                    values,
+                    key=None if key is None else str(values[key]),
+                    partition=None if partition is None else int(partition),
+                    time=arrived,
+                )
+
+    def _write_table(self, table: Table, rows: Sequence[Row], *, delete: bool) -> None:
+        known = self._tables[table.name]
+        kinds = {column.name: column.spark for column in known.columns}
+        with self.log.writer(known.topic) as writer:
+            for row in rows:
+                values = {name: tables.typed(row.get(name), kind) for name, kind in kinds.items()}
+                key = json.dumps({name: values[name] for name in known.key}, default=str)
+                change = {"op": "d" if delete else "c", "before": None, "after": None if delete else values}
+                writer.write(None if delete else change, key=key, time=self.now)
+
+
+class _TimedLog(Log):
+    """A broker's log, read with the clock of a play."""
+
+    def __init__(self, settings: Settings, time: str) -> None:
+        super().__init__(settings)
+        self._time = time
+
+    @property
+    def data_source(self) -> Any:
+        return replace(super().data_source, time=self._time)
+
+
+def _forget_commit(checkpoint: Path) -> None:
+    """The last epoch was written, and nobody remembers."""
+    for epoch in epochs(checkpoint / "commits")[-1:]:
+        (checkpoint / "commits" / str(epoch)).unlink()
+        (checkpoint / "commits" / f".{epoch}.crc").unlink(missing_ok=True)
+
+
+def _topic(of: Stream | Topic | str) -> str:
+    if isinstance(of, str):
+        return of
+    return of.output.name if isinstance(of, Stream) else of.name
+
+
+def _fits(expected: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    return all(name in found and tables.same(value, found[name]) for name, value in expected.items())
+
+
+def _cut(rows: Sequence[Row | bytes], draw: random.Random) -> list[Sequence[Row | bytes]]:
+    places = sorted({0, len(rows), *(draw.randrange(len(rows) + 1) for _ in range(draw.randrange(4)))})
+    return [rows[start:end] for start, end in itertools.pairwise(places)] or [[]]

@@ -1,0 +1,180 @@
+"""The harness is the engine: what a play shows is what a run would do, by the same code, under the test's own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+import millrace as mr
+from millrace.config import Settings
+from millrace.errors import FlowFailed, PlayMisused, PlayRowsInvalid
+from millrace.flow import Stream, Topic
+from millrace.testing import Play
+
+pytestmark = pytest.mark.spark
+
+Begin = Callable[..., Play]
+
+VIEWS = "url string, n long, at timestamp"
+
+
+def counting(late: Any = None, emit: Any = "final") -> tuple[mr.App, Topic, Stream]:
+    app = mr.App("shop")
+    views = app.topic("views", VIEWS, time="at", lateness="10 seconds")
+
+    @app.stream(views)
+    def per_minute(v: DataFrame) -> DataFrame:
+        return mr.window(v, "1 minute", by="url", views=mr.count(), emit=emit, late=late or mr.late.drop())
+
+    return app, views, per_minute
+
+
+def test_time_passes_only_when_it_is_told_to(play: Begin) -> None:
+    app, views, per_minute = counting(mr.late.side("too_late", allow="30 seconds"))
+    p = play(app, partitions=2)
+    p.feed(
+        views,
+        """
+        | url | n | at       | partition |
+        | --- | - | -------- | --------- |
+        | /a  | 1 | 10:00:05 | 0         |
+        | /a  | 2 | 10:00:50 | 0         |
+        | /b  |   | 10:01:15 | 0         |
+    """,
+    )
+    p.expect(per_minute)  # nothing is known of partition 1
+    p.advance("29 seconds")
+    p.expect(per_minute)
+    p.advance("1 second")  # 30 seconds of silence: it is not waited for
+    p.expect(
+        per_minute,
+        """
+        | url | window_start | views |
+        | /a  | 10:00        | 2     |
+    """,
+    )
+    rows = [{"url": "/a", "at": "10:00:55", "partition": 1}, {"url": "/b", "at": "10:01:45", "partition": 1}]
+    p.feed(views, rows)  # late, and within the grace
+    p.expect(per_minute, [{"url": "/a", "views": 3}])
+    p.feed(views, [{"url": "/a", "at": "10:00:56", "partition": 1}])
+    p.expect(per_minute)
+    p.expect("too_late", [{"window_start": "10:00", "late_ms": 35_000}])
+    assert p.late(per_minute) == p.late() == 2
+    assert str(p.now) == "2026-01-01 10:01:45+00:00"
+
+
+def test_a_crash_at_every_point_leaves_only_the_checkpoint(play: Begin) -> None:
+    app, views, per_minute = counting(emit="updates")
+
+    @app.stream(views)
+    def long_ones(v: DataFrame) -> DataFrame:
+        return v.where("n > 10")
+
+    p = play(app)
+    p.feed(views, [{"url": "/a", "n": 1, "at": "10:00:01"}])
+    p.expect(per_minute, [{"views": 1}])
+    p.feed(views, [{"url": "/a", "n": 20, "at": "10:00:02"}], crash="before write")
+    p.expect(per_minute)
+    p.expect(long_ones)
+    p.feed(views, [{"url": "/a", "n": 21, "at": "10:00:03"}], crash="after write")  # the epoch of before comes first
+    p.expect(per_minute, [{"views": 2}])
+    p.expect(long_ones, [{"n": 20}])
+    p.restart()
+    p.expect(per_minute, [{"views": 2}, {"views": 3}])  # once more, and then the row that waited
+    p.expect(long_ones, [{"n": 20}, {"n": 21}], ordered=True)
+    p.feed(views, b"not a row", crash="after commit")
+    assert p.dead(views) == []
+    p.restart()
+    assert p.dead(views) == [("not a row", "not a JSON object")]
+    p.crash()
+    p.feed(views, [{"url": "/a", "n": 1, "at": "10:00:04"}])
+    p.expect(per_minute, [{"views": 4}])
+
+
+def test_what_flows_tell_each_other_is_there_at_the_next_line(play: Begin) -> None:
+    app = mr.App("shop")
+    views = app.topic("views", VIEWS, time="at", lateness="0 seconds")
+
+    @app.stream(views, schema=VIEWS, time="at", lateness="0 seconds")
+    def large(v: DataFrame) -> DataFrame:
+        return v.where("n > 10")
+
+    @app.stream(large, key="url")
+    def urls(v: DataFrame) -> DataFrame:
+        return v.select("url")
+
+    p = play(app)
+    p.feed(views, [{"url": f"/{n}", "n": n, "at": "10:00"} for n in (9, 10, 11, 12)])
+    p.expect(urls, [{"url": "/11"}, {"url": "/12"}])
+    assert [row["n"] for row in p.rows(large)] == [11, 12]
+
+
+def test_tables_are_fed_as_rows(play: Begin) -> None:
+    app = mr.App("shop")
+    db = app.capture("shop", tables=["customers"])
+
+    @app.stream(db.customers, key="id")
+    def names(c: DataFrame) -> DataFrame:
+        return c.selectExpr("id", "upper(name) AS name", "__diff")
+
+    p = play(app)
+    p.table(db.customers, "id long, name string", key="id")
+    p.feed(db.customers, [{"id": 1, "name": "ada"}, {"id": 2, "name": "bob"}])
+    p.expect(names, [{"id": 1, "name": "ADA", "__diff": 1}, {"id": 2, "name": "BOB", "__diff": 1}])
+    p.feed(db.customers, [{"id": 1, "name": "eve"}], crash="after commit")
+    p.expect(names, [{"name": "ADA", "__diff": -1}, {"name": "EVE", "__diff": 1}])
+    p.delete(db.customers, [{"id": 1}, {"id": 9}])
+    p.expect(names, [{"name": "EVE", "__diff": -1}])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_cuts_and_crashes_by_a_seed_change_nothing(play: Begin, seed: int) -> None:
+    app, views, per_minute = counting()
+    p = play(app, seed=seed)
+    p.feed(views, [{"url": f"/{n % 3}", "n": n, "at": f"10:00:{n:02}"} for n in range(30)])
+    p.feed(views, [{"url": "/1", "n": 0, "at": "10:02:00"}])
+    p.expect(per_minute, [{"url": f"/{n}", "views": 10} for n in range(3)])
+    assert len({each.epoch for each in p.progress}) > 2
+
+
+def test_what_is_wrong_is_said_in_a_sentence(play: Begin) -> None:
+    app, views, per_minute = counting()
+    p = play(app)
+    with pytest.raises(PlayRowsInvalid, match="'x' is no long"):
+        p.feed(views, "| n |\n| x |")
+    with pytest.raises(PlayRowsInvalid, match="has 1 cells, the head 2"):
+        p.feed(views, "| url | n |\n| x |")
+    with pytest.raises(PlayMisused, match="no crash 'now'"):
+        p.feed(views, [], crash="now")  # type: ignore[arg-type]
+    p.feed(views, [{"url": "/a", "at": "10:00"}, {"url": "/a", "at": "11:00"}])
+    with pytest.raises(AssertionError) as told:
+        p.expect(per_minute, [{"url": "/a", "views": 2}])
+    lines = str(told.value).splitlines()
+    assert lines[0] == "per_minute"
+    assert lines[lines.index("not got:") + 2] == "| /a  | 2     |"
+    broken = mr.App("shop")
+    numbers = broken.topic("numbers", "n int")
+
+    @broken.stream(numbers)
+    def halves(n: DataFrame) -> DataFrame:
+        return n.selectExpr("1 / (n - 1) AS half")
+
+    q = play(broken)
+    with pytest.raises(FlowFailed, match="Division by zero"):
+        q.feed(numbers, [{"n": 1}])
+
+
+@pytest.mark.server
+def test_the_same_play_on_a_broker(play: Begin, settings: Settings) -> None:
+    app, views, per_minute = counting()
+    p = play(app, settings=settings)
+    p.feed(views, [{"url": "/a", "n": 1, "at": "10:00:01"}])
+    p.feed(views, [{"url": "/a", "n": 1, "at": "10:01:30"}], crash="after write")
+    p.expect(per_minute, [{"url": "/a", "views": 1}])
+    p.restart()
+    p.expect(per_minute, [{"url": "/a", "views": 1}])
+    with pytest.raises(PlayMisused, match="needs the log in a folder"):
+        p.feed(views, [], crash="before write")
