@@ -92,6 +92,11 @@ def test_run_tells_of_a_wrong_time_and_wrong_names_before_it_starts_anything(sho
         (("--only", "url"), "did you mean 'urls'"),
         (("--fresh", "url"), "did you mean 'urls'"),
         (("--show", "view"), "did you mean 'views'"),
+        (("--from", "earliest"), "MR-REPLAY-INVALID"),
+        (("--until", "2026-01-01"), "MR-REPLAY-INVALID"),
+        (("--from", "latest", "--into", "new"), "'latest' is no time"),
+        (("--into", "a b"), "MR-NAME-INVALID"),
+        (("--into", "new", "--from", "2026-01-02", "--until", "2026-01-01"), "MR-REPLAY-INVALID"),
     ):
         done = millrace("run", *arguments, cwd=shop)
         assert done.returncode == 1

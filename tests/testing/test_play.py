@@ -130,6 +130,42 @@ def test_tables_are_fed_as_rows(play: Begin) -> None:
     p.expect(names, [{"name": "EVE", "__diff": -1}])
 
 
+def test_a_replay_has_outputs_of_its_own(play: Begin) -> None:
+    app = mr.App("shop")
+    views = app.topic("views", VIEWS, time="at", lateness="0 seconds")
+
+    @app.stream(views, schema=VIEWS, time="at", lateness="0 seconds")
+    def large(v: DataFrame) -> DataFrame:
+        return v.where("n > 10")
+
+    @app.stream(large)
+    def per_minute(v: DataFrame) -> DataFrame:
+        late = mr.late.side("too_late")
+        return mr.window(v, "1 minute", numbers=mr.sum("n"), emit="final", late=late)
+
+    p = play(app)
+    p.feed(views, [{"url": "/", "n": n, "at": f"10:0{n // 10}:00"} for n in (5, 15, 25, 35)])
+    p.feed(views, [{"url": "/", "n": 16, "at": "10:01:30"}])
+    p.feed(views, b"no row")
+    p.expect(per_minute, [{"numbers": 15}, {"numbers": 25}])
+    p.expect("too_late", [{"late_ms": 60_000}])
+    live = p.rows(per_minute)
+    p.replay("whole")
+    p.expect("large.whole", p.rows(large))
+    p.expect("per_minute.whole", [{"numbers": 31}, {"numbers": 25}])  # all is one epoch now, and nothing is late in it
+    p.expect("too_late.whole")
+    p.replay("part", start="10:01", until="10:03")
+    p.expect("large.part", [{"n": 15}, {"n": 25}])
+    p.expect("per_minute.part", [{"numbers": 15}])
+    assert p.rows(per_minute) == live  # the live ones were not touched
+    assert len(p.rows(large)) == 4
+    assert len(p.dead(views)) == 1
+    p.feed(views, [{"url": "/", "n": 45, "at": "10:04:00"}])
+    p.expect(per_minute, [{"numbers": 35}])
+    p.replay("whole")  # goes on where it stood
+    p.expect("per_minute.whole", [{"numbers": 35}])
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_cuts_and_crashes_by_a_seed_change_nothing(play: Begin, seed: int) -> None:
     app, views, per_minute = counting()

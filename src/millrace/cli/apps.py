@@ -6,15 +6,17 @@ import argparse
 import logging
 import time
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from millrace.cli.output import Commands, command, json_option, listing, say
 from millrace.config import Settings
-from millrace.errors import ServerDown
+from millrace.errors import ReplayInvalid, ServerDown
 
 if TYPE_CHECKING:
     from millrace.cli.live import Display
     from millrace.engine import Run
+    from millrace.engine.replay import Replay
     from millrace.engine.signals import Signals
     from millrace.flow import Graph
 
@@ -39,6 +41,15 @@ def add(commands: Commands) -> None:
         help="print the records of this topic as they come; may be repeated",
     )
     run.add_argument("--once", action="store_true", help="end when everything that is there now has been read")
+    run.add_argument(
+        "--from",
+        dest="start",
+        metavar="PLACE",
+        default="checkpoint",
+        help="replay from `earliest`, a time or `2 hours ago`, into outputs of its own (default: from the checkpoint)",
+    )
+    run.add_argument("--until", metavar="TIME", help="replay only what arrived before this time, and end")
+    run.add_argument("--into", metavar="NAME", help="the replay's name: stream `counts` writes to topic `counts.NAME`")
     run.add_argument("--for", dest="duration", metavar="TIME", help="end after this time, for example 30s")
     run.add_argument(
         "--only", action="append", metavar="FLOW", default=[], help="run this flow and no other; may be repeated"
@@ -99,7 +110,7 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
 
     app = load_app(args.app, settings)
     limit_s = durations.milliseconds(args.duration) / 1000 if args.duration else None
-    show = shown_topics(app.graph(), args.show or settings.run.show)
+    app.graph()  # what is wrong with it is told before Spark is loaded
     log_to_file(settings)
     from millrace.engine import Run
 
@@ -111,7 +122,10 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
         fresh=args.fresh,
         once=args.once,
         traffic=not args.no_traffic,
+        replay=_replay(args),
     )
+    # What is shown by default are the live topics.
+    show = shown_topics(run.graph, args.show or (settings.run.show if run.replay is None else ()))
     signals = Signals(lambda: say("stopping after this epoch; Ctrl-C again stops at once"))
     with signals, local.held(settings, _servers(run.graph, settings), say=say):
         run.prepare()
@@ -124,6 +138,28 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
                 return signals.exit_code
             display.finish()
     return signals.exit_code
+
+
+def _replay(args: argparse.Namespace) -> Replay | None:
+    from millrace.engine.replay import Replay
+
+    start, until = (
+        None if text in (None, "earliest", "checkpoint") else _moment(text) for text in (args.start, args.until)
+    )
+    if args.into is not None:
+        return Replay(args.into, start, until)
+    if args.start != "checkpoint" or args.until is not None:
+        raise ReplayInvalid(reason="it would write its results among those that are there")
+    return None
+
+
+def _moment(text: str) -> datetime:
+    from millrace.log import position
+
+    found = position(text)
+    if not isinstance(found, datetime):
+        raise ReplayInvalid(reason=f"{text!r} is no time")
+    return found
 
 
 def _servers(graph: Graph, settings: Settings) -> tuple[str, ...]:

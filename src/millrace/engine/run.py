@@ -26,6 +26,7 @@ from millrace.engine import definition, failures, lock, running
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import Progress, Span
+from millrace.engine.replay import Replay
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_lives, kill, log_file, session
 from millrace.engine.sources import Source
@@ -60,7 +61,8 @@ class Run:
 
     `only` names the flows to run (all otherwise), `fresh` those that forget their checkpoint first, `once` ends each
     flow when it has read what is there now. A given `spark` is used and left running, and so is a given `log`.
-    `trigger` is how often a flow looks for new records; `captures` says whether to see to the app's captures.
+    With `replay` the flows run once more, into outputs of their own. `trigger` is how often a flow looks for records;
+    `captures` says whether to see to the app's captures.
     """
 
     app: App
@@ -74,6 +76,7 @@ class Run:
     log: Log | None = None
     captures: bool = True
     trigger: str = running.TRIGGER
+    replay: Replay | None = None
 
     graph: Graph = field(init=False)
     flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
@@ -94,6 +97,9 @@ class Run:
                 raise FlowUnknown(
                     app=self.graph.app, kind="stream", name=name, hint=nearest(name, names), known=", ".join(names)
                 )
+        if self.replay is not None:
+            self.graph = self.replay.graph(self.graph, self.only)
+            self.once = self.once or self.replay.until is not None
         self._log = self.log or Log(self.settings)
         self._captures = Captures(self.settings, self._log)
         self._log_file = log_file(self.settings)
@@ -135,7 +141,7 @@ class Run:
             self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
         self._waiting = list(self.planned)
         self._start_ready()
-        if self.traffic:
+        if self.traffic and self.replay is None:
             self.makers = [TrafficThread(traffic, self._log) for traffic in self.graph.traffic]
             for maker in self.makers:
                 maker.start()
@@ -305,12 +311,19 @@ class Run:
     def _start_flow(self, flow: Flow, fresh: Collection[str]) -> None:
         assert self.spark is not None
         started, aside = running.start(
-            self.spark, flow, self._log, self.graph.app, once=self.once, fresh=fresh, trigger=self.trigger
+            self.spark,
+            flow,
+            self._log,
+            self.graph.app,
+            once=self.once,
+            fresh=fresh,
+            trigger=self.trigger,
+            replay=self.replay,
         )
         self.flows[flow.name] = started
         if aside:
             self.aside[flow.name] = aside
-        for source in started.sources:
+        for source in started.sources if self.replay is None else ():
             if isinstance(source, Source) and source.name not in self._letters:
                 folder = definition.folder_of(self.settings, self.graph.app, "_dead")
                 self._letters[source.name] = DeadLetters(source, folder, self._log)
@@ -328,7 +341,7 @@ class Run:
         assert self.spark is not None
         names = {source.outside: source.name for source in flow.sources if isinstance(source, Source)}
         for span in spans:
-            if span.outside in names:
+            if names.get(span.outside) in self._letters:
                 try:
                     self._letters[names[span.outside]].keep(self.spark, span)
                 except (Py4JError, PySparkException) as error:

@@ -24,6 +24,7 @@ from millrace.engine.lock import Lock, acquire
 from millrace.engine.operators import fingerprint, native
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
+from millrace.engine.replay import Replay
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.sources import Source
@@ -115,6 +116,7 @@ def start(
     once: bool = False,
     fresh: Collection[str] = (),
     trigger: str = TRIGGER,
+    replay: Replay | None = None,
 ) -> tuple[RunningFlow, Path | None]:
     """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
     returned; of a flow with several readers only those begin again, with the table as it is."""
@@ -124,7 +126,7 @@ def start(
     try:
         anew = set(fresh) & {stream.name for stream in flow.streams}
         aside = definition.set_aside(folder) if len(anew) == len(flow.streams) else None
-        made = planned(spark, flow, log, app, once=once)
+        made = planned(spark, flow, log, app, once=once, replay=replay)
         old = made.old
         refuse(flow, made, folder, log)
         if old is not None and flow.shared is not None:
@@ -154,9 +156,11 @@ class Planned:
     writer: DataStreamWriter
 
 
-def planned(spark: SparkSession, flow: Flow, log: Log, app: str, *, once: bool = False) -> Planned:
+def planned(
+    spark: SparkSession, flow: Flow, log: Log, app: str, *, once: bool = False, replay: Replay | None = None
+) -> Planned:
     folder = definition.folder_of(log.settings, app, flow.name)
-    sources = tuple(source_of(readable, log, f"{app}.{flow.name}") for readable in flow.reads)
+    sources = tuple(source_of(readable, log, f"{app}.{flow.name}", replay) for readable in flow.reads)
     own = spark.newSession()
     own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
     own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
@@ -169,7 +173,7 @@ def planned(spark: SparkSession, flow: Flow, log: Log, app: str, *, once: bool =
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
     with noting() as noted:
-        writer, result = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once)
+        writer, result = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once, replay)
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
     return Planned(own, sources, old, new, writer)
@@ -184,9 +188,9 @@ def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
     _refuse_stale(flow, made.sources, folder, log)
 
 
-def source_of(readable: Readable, log: Log, group: str) -> AnySource:
+def source_of(readable: Readable, log: Log, group: str, replay: Replay | None = None) -> AnySource:
     if isinstance(readable, Topic):
-        return Source.of(readable, log, group)
+        return Source.of(readable, log, group, None if replay is None else replay.bounds(readable, log))
     return TableSource.of(readable, log, group)
 
 
@@ -202,7 +206,13 @@ def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log
 
 
 def _writer(
-    spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], log: Log, clocks: Path, once: bool
+    spark: SparkSession,
+    flow: Flow,
+    sources: tuple[AnySource, ...],
+    log: Log,
+    clocks: Path,
+    once: bool,
+    replay: Replay | None,
 ) -> tuple[DataStreamWriter, DataFrame | None]:
     """The query to be started, and what the stream's function gives if it is one stream's alone."""
     settings, spark_log = log.settings, log_file(log.settings)
@@ -216,7 +226,7 @@ def _writer(
             fanout.check(stream, signed, called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
     (stream,) = flow.streams
-    sides = Sides(stream, [frames[source] for source in stream.reads], log)
+    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay)
     result = sides.plan(lambda: called(stream, frames, spark_log))
     if sides.told is not None and sides.topic is not None:
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from millrace.engine.fanout import addressed, stateful
 from millrace.engine.output import TIMES, records, write
 from millrace.engine.plans import analyzed
+from millrace.engine.replay import Replay
 from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
 from millrace.flow.windows import END, START, side
@@ -27,8 +28,9 @@ from millrace.log import Log
 class Sides:
     """Called once to plan the flow (`plan`) and then with each epoch's rows."""
 
-    def __init__(self, stream: Stream, frames: list[DataFrame], log: Log) -> None:
+    def __init__(self, stream: Stream, frames: list[DataFrame], log: Log, replay: Replay | None = None) -> None:
         self.stream, self.frames, self.log, self.settings = stream, frames, log, log.settings
+        self._replay = replay
         self.topic: str | None = None
         self.told: DataFrame | None = None
         self._made = False
@@ -52,7 +54,7 @@ class Sides:
             raise LateSideTwice(flow=self.stream.name, where=self.stream.where)
         if topic in (self.stream.output.name, *(source.name for source in self.stream.reads)):
             raise LateSideTaken(flow=self.stream.name, topic=topic, where=self.stream.where)
-        self.topic, self.told = topic, build()
+        self.topic, self.told = self._replay.named(topic) if self._replay else topic, build()
         return self.told
 
     def __call__(self, rows: DataFrame, _: int) -> None:

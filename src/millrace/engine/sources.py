@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
 from millrace import durations
+from millrace.engine.replay import Bounds
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
@@ -53,11 +54,13 @@ class Source:
     outside: str
     metric: str
     data: DataSource
+    bounds: Bounds
 
     @classmethod
-    def of(cls, topic: Topic, log: Log, group: str) -> Source:
+    def of(cls, topic: Topic, log: Log, group: str, bounds: Bounds | None = None) -> Source:
         outside = log.settings.named(topic.name)
-        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", reading(log, outside, group))
+        data = reading(log, outside, group)
+        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", data, bounds or Bounds())
 
     @property
     def readable(self) -> Topic:
@@ -81,11 +84,13 @@ class Source:
         raw = (
             spark.readStream.format(self.data.format)
             .options(**self.data.options)
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", self._start())
             .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
             .load()
         )
-        parsed = self._parsed(raw).select(_PARSED, self._misfit().alias(DEAD), "partition", "timestamp")
+        parsed = self._parsed(self._before_end(raw)).select(
+            _PARSED, self._misfit().alias(DEAD), "partition", "timestamp"
+        )
         counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD)]
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
         if self.topic.time is None:
@@ -112,6 +117,17 @@ class Source:
             .load()
         )
         return self._parsed(raw).where(self._misfit()).withColumn("reason", self._reason()).drop(_PARSED)
+
+    def _start(self) -> str:
+        start = self.bounds.start
+        return "earliest" if start is None else json.dumps({self.outside: {str(n): o for n, o in start.items()}})
+
+    def _before_end(self, raw: DataFrame) -> DataFrame:
+        """Without the records from the end on: Spark reads a stream to wherever its topic ends."""
+        if self.bounds.end is None:
+            return raw
+        ends = F.create_map(*(F.lit(number) for pair in self.bounds.end.items() for number in pair))
+        return raw.where(F.coalesce(F.col("offset") < ends[F.col("partition")], F.lit(False)))
 
     def _parsed(self, raw: DataFrame) -> DataFrame:
         """Adds the parsed value. It is read inside an object of our own whose last field must be reached: alone, Spark

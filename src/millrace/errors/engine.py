@@ -111,6 +111,14 @@ class TableReaderKeepsState(UserError):
     )
 
 
+class ReplayInvalid(UserError):
+    code = "MR-REPLAY-INVALID"
+    text = "that is no replay: {reason}"
+    fix = (
+        'say from where and into what, for example `--from "2026-01-01 10:00" --until "2026-01-01 12:00" --into fixed`'
+    )
+
+
 class TableStale(UserError):
     code = "MR-TABLE-STALE"
     text = "flow {flow!r} was away for {away}, and {table} keeps the traces of deleted rows for {stay} only"

@@ -10,7 +10,7 @@ from millrace.flow import late
 from millrace.flow.app import App
 from millrace.flow.graph import Edge, Graph
 from millrace.flow.loading import load_app
-from millrace.flow.nodes import Node, Readable, Stream, Topic, Traffic
+from millrace.flow.nodes import Input, Node, Readable, Stream, Topic, Traffic
 from millrace.flow.tables import Changes, Database, Table
 from millrace.flow.time import Adaptive, Fixed, Lateness, Marked, adaptive, marked, monotonic
 
@@ -22,6 +22,7 @@ __all__ = [
     "Edge",
     "Fixed",
     "Graph",
+    "Input",
     "Lateness",
     "Marked",
     "Node",

@@ -101,7 +101,7 @@ def kind(node: Node) -> str:
     return type(node).__name__.lower()
 
 
-def checked_name(kind: str, name: object, where: Where) -> str:
+def checked_name(kind: str, name: object, where: Where | None) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise NameInvalid(kind=kind, name=name, longest=LONGEST_NAME, where=where)
     return name

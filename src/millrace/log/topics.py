@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -40,6 +40,7 @@ from millrace.errors import (
     nearest,
 )
 from millrace.log.connection import ANSWER_S, Connection, reason
+from millrace.log.record import timestamp_ms
 
 LONGEST_NAME = 249
 FOREVER = "forever"
@@ -253,6 +254,13 @@ class Topics:
         first = self.ends(outside, OffsetSpec.earliest())
         last = self.ends(outside, OffsetSpec.latest(), committed=committed)
         return {number: (first[number], last[number]) for number in sorted(first.keys() & last.keys())}
+
+    def at(self, name: str, moment: datetime) -> dict[int, int]:
+        """For each partition where the records begin that arrived then or later: its end, if there are none."""
+        outside = self.outside(name)
+        found = self.ends(outside, OffsetSpec.for_timestamp(timestamp_ms(moment)))
+        last = self.ends(outside, OffsetSpec.latest())
+        return {number: last[number] if offset < 0 else offset for number, offset in found.items()}
 
     def ends(self, outside: str, spec: Any, *, committed: bool = True) -> dict[int, int]:
         """For each partition the offset that `spec` asks for, -1 if there is none."""

@@ -63,6 +63,14 @@ class FolderTopics(Topics):
         told = json.loads((self._folder(name) / _ENDS).read_text(encoding="utf-8"))
         return {int(number): end for number, end in told.items()}
 
+    def at(self, name: str, moment: datetime) -> dict[int, int]:
+        found = {}
+        for number, end in self.ends_of(name).items():
+            lines = self.file(name, number).read_text(encoding="utf-8").splitlines()[:end] if end else []
+            times = [json.loads(line)["time"] for line in lines]
+            found[number] = next((place for place, each in enumerate(times) if each >= timestamp_ms(moment)), end)
+        return found
+
     def end_at(self, name: str, ends: Mapping[int, int]) -> None:
         draft = self._folder(name) / "ends.new"
         draft.write_text(json.dumps(ends), encoding="utf-8")

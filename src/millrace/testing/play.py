@@ -29,6 +29,7 @@ from millrace.capture.database import CapturedTable, Column
 from millrace.config import Settings
 from millrace.engine import Progress, Run, definition
 from millrace.engine.plan import flows_of
+from millrace.engine.replay import Replay
 from millrace.engine.stopping import epochs
 from millrace.errors import PlayMisused
 from millrace.flow import App, Stream, Table, Topic
@@ -172,6 +173,15 @@ class Play:
         self._started()
         self._settle()
 
+    def replay(self, into: str, *, start: str | datetime | None = None, until: str | datetime | None = None) -> None:
+        """Runs the flows once more over what arrived from `start` on and before `until`, to topics `<stream>.<into>`,
+        as `millrace run --from … --until … --into …` does."""
+        places = (None if time is None else tables.moment(time) for time in (start, until))
+        with self._new_run(once=True, replay=Replay(into, *places)) as run:
+            while not run.done:
+                self.progress += run.poll()
+            self.progress += run.stop()
+
     def rows(self, of: Stream | Topic | str) -> list[dict[str, Any]]:
         """All records of a topic as rows."""
         name = _topic(of)
@@ -213,18 +223,15 @@ class Play:
     def _started(self) -> None:
         if self._run is None:
             set_now(self.spark, self._clock, timestamp_ms(self.now))
-            for topic in self.app.graph().topics:
-                self.log.topics.ensure(topic.name, partitions=self._partitions)
-            self._run = Run(
-                self.app,
-                self._settings,
-                spark=self.spark,
-                traffic=False,
-                log=self.log,
-                captures=False,
-                trigger="0 seconds",
-            )
+            self._run = self._new_run()
             self._run.start()
+
+    def _new_run(self, **options: Any) -> Run:
+        options |= {"spark": self.spark, "log": self.log, "trigger": "0 seconds", "traffic": False, "captures": False}
+        run = Run(self.app, self._settings, **options)
+        for topic in run.graph.topics:
+            self.log.topics.ensure(topic.name, partitions=self._partitions)
+        return run
 
     def _move(self, to: datetime) -> None:
         if to > self.now:
