@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 import millrace as mr
 from millrace.config import Settings
-from millrace.errors import FlowFailed, PlayMisused, PlayRowsInvalid
+from millrace.errors import EmissionTwice, FlowFailed, PlayMisused, PlayRowsInvalid
 from millrace.flow import Stream, Topic
 from millrace.testing import Play
 
@@ -201,6 +201,12 @@ def test_what_is_wrong_is_said_in_a_sentence(play: Begin) -> None:
     q = play(broken)
     with pytest.raises(FlowFailed, match="Division by zero"):
         q.feed(numbers, [{"n": 1}])
+    twice = mr.App("shop")
+    again = twice.topic("views", VIEWS, time="at", lateness="10 seconds")
+    given = {"emit": "updates", "late": mr.late.drop()}
+    twice.stream(again, name="minutes", emit="final")(lambda v: mr.window(v, "1 minute", n=mr.count(), **given))
+    with pytest.raises(EmissionTwice, match="emit='final'"):
+        play(twice).feed(again, [])
 
 
 @pytest.mark.server

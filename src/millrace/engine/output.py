@@ -5,14 +5,16 @@ Guarantee: at least once. Spark's Kafka sink writes an epoch again after a crash
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.engine.plans import analyzed, listed
-from millrace.errors import BodyResult, EmissionUnset, KeyUnknown, nearest
+from millrace.errors import BodyResult, EmissionTwice, EmissionUnset, KeyUnknown, nearest
 from millrace.flow import Stream
+from millrace.flow.operators import Operator
 from millrace.kernel.calling import quoted
 from millrace.log import Log
 
@@ -49,11 +51,14 @@ def write(records: DataFrame, log: Log, **options: int) -> None:
     records.write.format(data.format).options(**data.options, **options).mode("append").save()
 
 
-def output_mode(stream: Stream, result: DataFrame) -> str:
-    """Spark's word for when results go out; an aggregate has to say."""
+def output_mode(stream: Stream, result: DataFrame, noted: Iterable[Operator] = ()) -> str:
+    """Spark's word for when results go out; an aggregate has to say. `noted` are the stream's own operators."""
+    aggregates = _aggregates(analyzed(result))
     if stream.emit is not None:
+        if not aggregates and any(each.manner.startswith("emits") for each in noted):
+            raise EmissionTwice(flow=stream.name, given=stream.emit, where=stream.where)
         return "update" if stream.emit == "updates" else "append"
-    if _aggregates(analyzed(result)):
+    if aggregates:
         raise EmissionUnset(flow=stream.name, where=stream.where)
     return "append"
 

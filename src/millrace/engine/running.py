@@ -32,7 +32,7 @@ from millrace.engine.stopping import CleanStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Stream, Topic
-from millrace.flow.operators import noting
+from millrace.flow.operators import Operator, noting
 from millrace.log import Log
 
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
@@ -173,7 +173,8 @@ def planned(
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
     with noting() as noted:
-        writer, result = _writer(own, flow, sources, log, folder / definition.CHECKPOINT / CLOCKS, once, replay)
+        clocks = folder / definition.CHECKPOINT / CLOCKS
+        writer, result = _writer(own, flow, sources, log, clocks, once, replay, noted)
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
     return Planned(own, sources, old, new, writer)
@@ -213,6 +214,7 @@ def _writer(
     clocks: Path,
     once: bool,
     replay: Replay | None,
+    noted: list[Operator],
 ) -> tuple[DataStreamWriter, DataFrame | None]:
     """The query to be started, and what the stream's function gives if it is one stream's alone."""
     settings, spark_log = log.settings, log_file(log.settings)
@@ -233,7 +235,7 @@ def _writer(
     writer = (
         output.records(stream, result)
         .writeStream.format(log.data_source.format)
-        .outputMode(output.output_mode(stream, result))
+        .outputMode(output.output_mode(stream, result, noted))
         .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )

@@ -27,7 +27,9 @@ from millrace.kernel.calling import quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
 
-# An epoch's size has a limit, so that a backlog does not become one giant batch that fills memory and disk.
+# An epoch's size has a limit from the first one on, so that a backlog does not become one giant batch that fills memory
+# and disk. The kernel (`Pace.java`) moves the limit by how long epochs take, up to the larger number.
+FIRST_RECORDS_AN_EPOCH = 50_000
 MOST_RECORDS_AN_EPOCH = 250_000
 
 ROWS, DEAD, MARKERS = "rows", "dead", "markers"
@@ -81,11 +83,12 @@ class Source:
 
         `clocks` is the folder where the clock's state is kept; `once`, that the query reads what is there and stops.
         """
+        install(spark)
         raw = (
             spark.readStream.format(self.data.format)
             .options(**self.data.options)
             .option("startingOffsets", self._start())
-            .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
+            .option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
             .load()
         )
         parsed = self._parsed(self._before_end(raw)).select(
@@ -95,7 +98,6 @@ class Source:
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
         if self.topic.time is None:
             return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
-        install(spark)
         clock = clock_of(self.topic, clocks, once, self.data.time)
         row, marks = F.col(f"{_PARSED}.{_ROW}"), marks_of(self.topic)
         tells = self.topic.time if marks is None else marks

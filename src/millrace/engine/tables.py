@@ -16,10 +16,11 @@ from millrace.capture.reading import UNREADABLE
 from millrace.config import Settings
 from millrace.engine import sources
 from millrace.engine.session import session
-from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS
+from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.kernel.calling import quoted
+from millrace.kernel.clock import install
 from millrace.log import DataSource, Log
 
 DIFF = "__diff"
@@ -58,11 +59,12 @@ class TableSource:
         return f"{kind} keyed by {', '.join(self.captured.key)}"
 
     def stream(self, spark: SparkSession) -> DataFrame:
+        install(spark)
         raw = (
             spark.readStream.format(self.data.format)
             .options(**self.data.options)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
+            .option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
             .load()
         )
         if isinstance(self.readable, Changes):

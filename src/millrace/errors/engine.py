@@ -131,6 +131,12 @@ class TableBroken(UserError):
     fix = "rebuild the capture (`capture remove --topics`, then `add`) and what it feeds, or change the table back"
 
 
+class EmissionTwice(UserError):
+    code = "MR-EMISSION-TWICE"
+    text = "{flow!r} says emit={given!r}, and its window says when results go out"
+    fix = "leave it out of @app.stream: there it is for Spark's own aggregations"
+
+
 class LateSideTwice(UserError):
     code = "MR-LATE-SIDE-TWICE"
     text = "{flow!r} has two windows that send late rows aside"

@@ -56,7 +56,7 @@ class Clock:
 
 
 def install(spark: SparkSession) -> None:
-    """Makes a session's queries look for clocks. Each session of `newSession` needs it."""
+    """Makes a session's queries look for clocks, and keep their pace (`Pace.java`). Each `newSession` needs it anew."""
     operator(spark, "Clocks").install(spark._jsparkSession)
 
 

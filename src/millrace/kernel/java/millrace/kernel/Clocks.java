@@ -11,8 +11,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Puts Millrace's clock where Spark would keep its own watermark, in queries whose time columns carry a clock's
- * settings. Spark plans every epoch in the query's own thread; a rule that changes nothing is how to be there before the
- * first epoch ends.
+ * settings, and keeps the pace of all queries. Spark plans every epoch in the query's own thread; a rule that changes
+ * nothing is how to be there before the first epoch ends.
  */
 public final class Clocks {
   /** The name under which a time column's metadata holds the clock's settings. */
@@ -20,7 +20,7 @@ public final class Clocks {
 
   private static final String QUERY = "sql.streaming.queryId";
 
-  /** Makes a session's queries look for clocks. */
+  /** Makes a session's queries look for clocks, and keep their pace. */
   public static void install(SparkSession spark) {
     Seen.register(spark);
     var methods = ((org.apache.spark.sql.classic.SparkSession) spark).experimental();
@@ -35,15 +35,19 @@ public final class Clocks {
   private static final class Watch extends Rule<LogicalPlan> {
     @Override
     public LogicalPlan apply(LogicalPlan plan) {
-      if (plan.isStreaming() && hasClock(plan)) {
-        var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
-        String id = spark.sparkContext().getLocalProperty(QUERY);
-        Object query = id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
-        if (query instanceof MicroBatchExecution batches && !(batches.watermarkTracker() instanceof ClockTracker)) {
-          batches.watermarkTracker_$eq(new ClockTracker(batches));
+      if (plan.isStreaming() && query() instanceof MicroBatchExecution query) {
+        if (hasClock(plan) && !(query.watermarkTracker() instanceof ClockTracker)) {
+          query.watermarkTracker_$eq(new ClockTracker(query));
         }
+        Pace.adapt(query);
       }
       return plan;
+    }
+
+    private static Object query() {
+      var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+      String id = spark.sparkContext().getLocalProperty(QUERY);
+      return id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
     }
   }
 
