@@ -27,12 +27,12 @@ def latest_by_key(records: DataFrame, *, net: bool = False, placeholder: str = U
     cannot be understood is a row of its own with `error`, its `value` as it came, and neither `row` nor `__diff`.
     """
     spark = records.sparkSession
-    prepared = _prepared(records)._jdf
+    given = prepared(records)._jdf
     kernel = operator(spark, "LatestByKey")
     if records.isStreaming:
-        signed = kernel.stream(prepared, net, placeholder)
+        signed = kernel.stream(given, net, placeholder)
     else:
-        signed = kernel.batch(prepared, net, placeholder)
+        signed = kernel.batch(given, net, placeholder)
     return _named(DataFrame(signed, spark))
 
 
@@ -56,7 +56,7 @@ def latest_held(spark: SparkSession, checkpoint: str) -> DataFrame:
     )
 
 
-def _prepared(records: DataFrame) -> DataFrame:
+def prepared(records: DataFrame) -> DataFrame:
     """Texts as bytes, which the kernel takes without decoding them."""
     return records.select(
         F.col("topic").cast("string").cast("binary").alias("topic"),
