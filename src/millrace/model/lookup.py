@@ -44,5 +44,5 @@ class Lookup:
         if key is None:
             return None
         held = json.loads(key)
-        values = held["payload"] if "payload" in held else held
+        values = held.get("payload", held)
         return json.dumps([values[part] for part in self.key])
