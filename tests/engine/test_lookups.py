@@ -37,7 +37,9 @@ def app_of(shop: Shop, how: Any = "left") -> App:
     @app.stream(sales, db.items, name=f"{shop.name}-counted")
     def counted(sales: DataFrame, items: DataFrame) -> DataFrame:
         found = mr.lookup(sales, items, on="item", prefix="item_")
-        return mr.window(found, "1 minute", by="price", sales=mr.count(), emit="final", late=mr.late.drop())
+        return mr.window(
+            found, "1 minute", by="price", sales=mr.count(), emit="final", late=mr.late.side(f"{shop.name}-late")
+        )
 
     return app
 
@@ -120,11 +122,14 @@ def test_events_find_the_rows_of_a_table_as_it_is(
     shop.run("UPDATE items SET title = 'away' WHERE id = 2")
     sales.captured('"away"')
     last = sales.sell(2, minute=10)
+    late = sales.sell(1, minute=1)
     with Run(app, shop.settings, spark=spark, once=True) as run:
         while not run.done:
             run.poll()
         run.stop()
     assert [sales.named()[number]["title"] for number in last] == ["away"]
+    (refused,) = (record.json() for record in sales.log.read(f"{shop.name}-late"))
+    assert (refused["row"]["id"], refused["row"]["price"]) == (late[0], 8.0)
     told = [record.json() for record in sales.log.read(f"{shop.name}-counted")]
     assert {(row["window_start"][14:16], row["price"]): row["sales"] for row in told} == {
         ("00", 3000.0): 1, ("00", 1.0): 1, ("00", None): 2, ("01", None): 1, ("01", 1.0): 1, ("01", 4.0): 1,

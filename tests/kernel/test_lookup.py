@@ -107,7 +107,7 @@ class Query:
 
     def __init__(self, spark: SparkSession, folder: Path, build: Callable[[DataFrame, DataFrame], DataFrame]) -> None:
         self.spark, self.folder, self.build = spark.newSession(), folder, build
-        self.rows: dict[int, list[Any]] = {}
+        self.runs: dict[int, list[list[Any]]] = {}
         self.watermarks: dict[int, int] = {}
         self.refused = 0
         clock.install(self.spark)
@@ -167,7 +167,11 @@ class Query:
                 self.watermarks[int(path.name)] = json.loads(path.read_text().splitlines()[1])["batchWatermarkMs"]
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
-        self.rows[epoch] = rows.collect()
+        self.runs.setdefault(epoch, []).append(rows.collect())
+
+    @property
+    def rows(self) -> dict[int, list[Any]]:
+        return {epoch: runs[-1] for epoch, runs in self.runs.items()}
 
     def forget_last_commit(self) -> None:
         commits = self.folder / "checkpoint" / "commits"
@@ -210,13 +214,9 @@ def test_lookups_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Pa
     )
     query.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     parts = [history.epoch(number, 0 if number == 3 else 15, 40) for number in range(6)]
-    again: list[Any] = []
-    keep = query._keep
-    query._keep = lambda rows, epoch: (  # type: ignore[method-assign]
-        again.append(Counter(query.rows[epoch])) if epoch in query.rows else None, keep(rows, epoch)
-    )[1]  # fmt: skip
     played(query, parts)
-    assert again == [Counter(query.rows[len(parts) // 2 - 1])]
+    first, again = query.runs[len(parts) // 2 - 1]
+    assert Counter(first) == Counter(again)
 
     model, rows, nothing = Lookup(TABLE.key, how == "inner"), 0, 0
     for number, (changes, events) in enumerate(parts):
@@ -231,8 +231,8 @@ def test_lookups_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Pa
         nothing += sum(each.row is None for each in found)
     assert rows > 80
     assert (nothing > 80) == (how == "left")
-    (held,) = [spark.read.format("statestore").option("stateVarName", "row").load(str(tmp_path / "checkpoint")).count()]
-    assert held == len(model.latest.state)
+    held = spark.read.format("statestore").option("stateVarName", "row").load(str(tmp_path / "checkpoint"))
+    assert held.count() == len(model.latest.state)
 
 
 def test_a_window_may_follow_and_still_counts_late_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -240,7 +240,6 @@ def test_a_window_may_follow_and_still_counts_late_rows(spark: SparkSession, tmp
 
     def build(events: DataFrame, table: DataFrame) -> DataFrame:
         found = mr.lookup(events, table, on=["shop", "item"], prefix="its_")
-        # Twice the same table, the second time by a key that the first has found.
         twice = mr.lookup(found, table, on=["shop", "item"], prefix="again_")
         assert [twice.columns[0], *twice.columns[5:]] == ["id", *COLUMNS_OF_TWO]
         given: Any = {"emit": "final", "late": mr.late.drop()}

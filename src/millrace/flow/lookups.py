@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, StringType, StructField
+from pyspark.sql.types import DataType, IntegralType, LongType, StringType, StructField
 
 from millrace.capture import CapturedTable, reading
 from millrace.errors import OptionInvalid, Where, nearest
@@ -81,8 +81,7 @@ def lookup(
         raise OptionInvalid(name="lookup", option="events", given="a batch", remedy=remedy, where=where)
     columns = [on] if isinstance(on, str) else list(on)
     parts = _key_of(table, known, columns, key, where)
-    fields = [field for field in table.schema.fields if field.name in parts]
-    kinds = {field.name: _kept(field) for field in fields}
+    kinds = {part: _kept(table.schema[part]) for part in parts}
     keys = _keys(events, columns, [kinds[part] for part in parts], where)
     if not table.isStreaming:
         others = [name for name in table.columns if name not in parts]
@@ -121,8 +120,6 @@ def _key_of(
 
 def _kept(field: StructField) -> DataType:
     """The type under which a key is kept: integers are all alike, so that a column may be made wider."""
-    from pyspark.sql.types import LongType
-
     return LongType() if isinstance(field.dataType, IntegralType) else field.dataType
 
 
