@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -51,6 +51,9 @@ bench-capture: setup ## captures against Debezium with its defaults and against 
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows
+
+bench-lookup: setup ## a lookup in a captured table against a broadcast join of one that does not change
+	@$(BIN)/python -m bench.lookup
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)

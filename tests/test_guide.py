@@ -21,11 +21,19 @@ def blocks(page: str) -> list[str]:
 
 @pytest.mark.spark
 def test_flows(spark: Any) -> None:
-    app, test = blocks("flows.md")
+    app, tables, test = blocks("flows.md")
     names: dict[str, Any] = {}
     exec(app, names)
-    graph = names["app"].graph()
-    assert {stream.name for stream in graph.streams} == {"large", "by_minute"}
+    assert {stream.name for stream in names["app"].graph().streams} == {"large", "by_minute"}
+    exec(tables, names)
+    assert {"named_orders", "by_region"} < {stream.name for stream in names["app"].graph().streams}
+    asked = [(1, 17, 5, datetime(2026, 1, 1)), (2, 18, 6, datetime(2026, 1, 1))]
+    orders = spark.createDataFrame(asked, "id long, customer long, amount int, at timestamp")
+    customers = spark.createDataFrame([(17, "north")], "id long, region string")
+    found = names["named_orders"](orders, customers).orderBy("id").collect()
+    assert [(row.id, row.region) for row in found] == [(1, "north"), (2, None)]
+    (hour,) = names["by_region"](orders, customers).collect()
+    assert (hour.region, hour.total) == ("north", 5)
     exec(test, names)
     names["test_large"](spark)
 

@@ -21,6 +21,7 @@ __all__ = [
     "join",
     "last",
     "late",
+    "lookup",
     "marked",
     "max",
     "min",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from millrace.flow import App, adaptive, late, marked, monotonic
     from millrace.flow.aggregates import avg, count, distinct, first, last, max, min, sum  # noqa: A004
     from millrace.flow.joins import join
+    from millrace.flow.lookups import lookup
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
@@ -46,6 +48,7 @@ _HOMES = {
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
     "join": "millrace.flow.joins",
+    "lookup": "millrace.flow.lookups",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
 }

@@ -295,6 +295,20 @@ def test_groups_of_a_table_are_as_many_as_it_has(spark: SparkSession, project: S
     ]
 
 
+def test_a_lookup_keeps_as_much_as_its_table_has(spark: SparkSession, project: Settings) -> None:
+    app = App("shop")
+    views = app.topic("views", VIEWS, time="at", lateness="10 seconds")
+    users = app.table("users", "id long, name string", key="id")
+
+    @app.stream(views, users)
+    def by_name(views: DataFrame, users: DataFrame) -> DataFrame:
+        return counted(mr.lookup(views, users, on="user"), by="name")
+
+    report = lint(app, project, spark)
+    assert not report.findings
+    assert not report.left_out
+
+
 @pytest.mark.parametrize(
     ("body", "options", "kind"),
     [

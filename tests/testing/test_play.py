@@ -130,6 +130,31 @@ def test_tables_are_fed_as_rows(play: Begin) -> None:
     p.expect(names, [{"name": "EVE", "__diff": -1}])
 
 
+def test_events_meet_the_table_as_it_is(play: Begin) -> None:
+    app = mr.App("shop")
+    db = app.capture("shop", tables=["customers"])
+    views = app.topic("views", "customer long, at timestamp", time="at", lateness="0 seconds")
+
+    @app.stream(views, db.customers)
+    def by_name(v: DataFrame, customers: DataFrame) -> DataFrame:
+        named = mr.lookup(v, customers, on="customer")
+        return mr.window(named, "1 minute", by="name", views=mr.count(), emit="updates", late=mr.late.drop())
+
+    p = play(app)
+    p.table(db.customers, "id long, name string", key="id")
+    p.feed(db.customers, [{"id": 1, "name": "ada"}])
+    p.feed(views, [{"customer": 1, "at": "10:00"}, {"customer": 2, "at": "10:00"}])
+    p.expect(by_name, [{"name": "ada", "views": 1}, {"name": None, "views": 1}])
+    p.feed(db.customers, [{"id": 1, "name": "eve"}, {"id": 2, "name": "bob"}], crash="after write")
+    p.restart()
+    p.feed(views, [{"customer": 1, "at": "10:00"}, {"customer": 2, "at": "10:00"}])
+    p.expect(by_name, [{"name": "eve", "views": 1}, {"name": "bob", "views": 1}])
+    p.delete(db.customers, [{"id": 2}])
+    p.feed(views, [{"customer": 2, "at": "10:00"}, {"customer": 2, "at": "9:00"}])
+    p.expect(by_name, [{"name": None, "views": 2}])
+    assert p.late(by_name) == 1
+
+
 def test_a_replay_has_outputs_of_its_own(play: Begin) -> None:
     app = mr.App("shop")
     views = app.topic("views", VIEWS, time="at", lateness="0 seconds")

@@ -82,6 +82,14 @@ def status(captures: Captures, name: str, sample_s: float = SAMPLE_S) -> Capture
     )
 
 
+def unread(captures: Captures, name: str) -> tuple[str, ...]:
+    """The tables whose rows are not all in their topics yet: their snapshot has not begun or not ended."""
+    found = captures.get(name)
+    offsets = captures.connect.offsets(captures.outside(found.capture))
+    phases = _phases(captures.log, found, offsets)
+    return tuple(table for table, phase in phases.items() if phase != "streaming" or table in found.unread)
+
+
 def _trouble(
     captures: Captures, found: Remembered, health: Health, state: str, trace: str
 ) -> tuple[str, str] | tuple[None, None]:

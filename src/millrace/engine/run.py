@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from millrace.capture import Captures, truncates
+from millrace.capture import Captures, status, truncates
 from millrace.config import Settings
 from millrace.engine import definition, failures, lock, running
 from millrace.engine.deadletters import DeadLetters
@@ -30,7 +30,7 @@ from millrace.engine.replay import Replay
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_lives, kill, log_file, session
 from millrace.engine.sources import Source
-from millrace.engine.tables import TableSource
+from millrace.engine.tables import TableSource, known
 from millrace.engine.traffic import TrafficThread
 from millrace.errors import (
     CaptureFailed,
@@ -43,7 +43,7 @@ from millrace.errors import (
     TableChanged,
     nearest,
 )
-from millrace.flow import App, Graph
+from millrace.flow import App, Graph, Table
 from millrace.log import Log
 
 # An epoch that has not ended by then is interrupted; it will be done again.
@@ -51,6 +51,7 @@ STOP_S = 60.0
 _LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
 _TEND_S = 10.0
+_SNAPSHOT_LOOK_S = 0.5
 
 _logger = logging.getLogger("millrace.engine")
 
@@ -87,6 +88,8 @@ class Run:
     _own_session: bool = field(default=False, init=False)
     _locks_seen: float = field(default=0.0, init=False)
     _tended: float = field(default=0.0, init=False)
+    _snapshots_seen: float = field(default=0.0, init=False)
+    _unread: dict[Flow, list[str]] = field(default_factory=dict, init=False)
     _troubles: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -266,8 +269,8 @@ class Run:
             columns = json.loads(str(failure.facts.get("columns", "null")))
             changed = self._captures.refresh(capture.name, {source.captured.name: [tuple(columns)]} if columns else {})
             change = changed.get(source.captured.name)
-            if change is None:
-                return False
+            if change is None:  # nothing happened, or another flow of this run has looked before
+                return known(source.table, self._log) != source.captured
             if change.breaks:
                 raise TableBroken(flow=flow.flow.name, table=source.captured.name, reason=change.breaks)
             _logger.warning("%s goes on: %s", flow.flow.name, "; ".join(change.words))
@@ -299,10 +302,39 @@ class Run:
 
     def _start_ready(self) -> None:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
+        self._look_at_snapshots()
         for flow in list(self._waiting):
-            if not self.once or not self._fed(flow):
+            if (not self.once or not self._fed(flow)) and not self._unread.get(flow):
                 self._waiting.remove(flow)
                 self._start_flow(flow, self.fresh)
+
+    def _look_at_snapshots(self) -> None:
+        """A flow's first events must not meet a table of which only some rows are read yet: it waits for the rest."""
+        soon = time.monotonic() - self._snapshots_seen < _SNAPSHOT_LOOK_S
+        if not self._waiting or not self.captures or soon:
+            return
+        for flow in self._waiting:
+            tables = self._captured(flow) if self._is_new(flow) else []
+            unread = [table.name for table in tables if self._is_unread(table)]
+            if unread and flow not in self._unread:
+                _logger.warning("%s waits until all rows of %s are read", flow.name, ", ".join(unread))
+            self._unread[flow] = unread
+        self._snapshots_seen = time.monotonic()
+
+    def _captured(self, flow: Flow) -> list[Table]:
+        """The tables that a flow reads beside something else; one that it reads alone may come bit by bit."""
+        if flow.shared is not None:
+            return []
+        return [source for source in flow.reads if isinstance(source, Table) and source.capture is not None]
+
+    def _is_new(self, flow: Flow) -> bool:
+        begun = running.committed(self._folder(flow) / definition.CHECKPOINT)
+        return not begun or any(stream.name in self.fresh for stream in flow.streams)
+
+    def _is_unread(self, table: Table) -> bool:
+        assert table.capture is not None
+        names = status.unread(self._captures, table.capture.name)
+        return any(table.table in (name, name.partition(".")[2]) for name in names)
 
     def _fed(self, flow: Flow) -> bool:
         busy = [*self._waiting, *(running.flow for running in self.flows.values() if running.active)]

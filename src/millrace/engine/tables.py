@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -19,12 +20,17 @@ from millrace.engine.session import session
 from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
+from millrace.flow.lookups import Known, offer
 from millrace.kernel.calling import quoted
 from millrace.kernel.clock import install
+from millrace.kernel.lookup import EVENT
 from millrace.log import DataSource, Log
 
 DIFF = "__diff"
 AWAITED = "awaited"
+LOOKUP_METRIC = "millrace.lookup."
+
+_numbers = count(1)
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,17 @@ class TableSource:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         install(spark)
-        raw = (
-            spark.readStream.format(self.data.format)
-            .options(**self.data.options)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
-            .load()
-        )
         if isinstance(self.readable, Changes):
-            return changes(raw, self.captured)
-        return self._signed(kernel.latest_by_key(raw))
+            return changes(self._records(spark, FIRST_RECORDS_AN_EPOCH), self.captured)
+        signed = self._signed(kernel.latest_by_key(self._records(spark, FIRST_RECORDS_AN_EPOCH)))
+        # A lookup reads all that there is: an event must not meet the table as it was.
+        return offer(signed, Known(self.captured, self._records(spark), self._looked_up))
+
+    def _records(self, spark: SparkSession, most: int | None = None) -> DataFrame:
+        """The topic as a stream, with at most so many records an epoch."""
+        reader = spark.readStream.format(self.data.format).options(**self.data.options)
+        reader = reader.option("startingOffsets", "earliest")
+        return (reader if most is None else reader.option("maxOffsetsPerTrigger", most)).load()
 
     def rows_now(self, spark: SparkSession) -> DataFrame:
         """The table as a batch, as its topic has it now. Signed, all +1."""
@@ -87,9 +94,19 @@ class TableSource:
         return self._signed(kernel.latest_held(spark, str(checkpoint)))
 
     def _signed(self, rows: DataFrame) -> DataFrame:
-        """Columns of the table and `__diff`. A record that cannot be understood stops the flow: a table without it
-        would be untrue."""
+        """Columns of the table and `__diff`."""
+        typed = reading.typed(self._understood(rows, self.metric, F.col("row").isNotNull()), self.captured)
+        return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), DIFF)
+
+    def _looked_up(self, found: DataFrame) -> DataFrame:
+        return self._understood(found, f"{LOOKUP_METRIC}{next(_numbers)}", F.col(EVENT).isNotNull())
+
+    def _understood(self, rows: DataFrame, metric: str, kept: Column) -> DataFrame:
+        """The rows that are `kept`. A record that cannot be understood stops the flow: a table without it would be
+        untrue."""
         ours = isinstance(self.readable, Table) and self.readable.capture is not None
+        # Debezium reads unlogged large values again from the database. Where the row is gone by then, its delete
+        # follows in the log, and nothing is to be shown of it.
         awaited = F.col("error").startswith(kernel.UNFILLED) if ours else F.lit(False)
         told = F.concat(
             F.lit(f"{UNREADABLE} {self.captured.name} "),
@@ -99,19 +116,15 @@ class TableSource:
             F.lit(" "),
             "error",
         )
-        checked = F.when(F.col("error").isNotNull() & ~awaited, F.raise_error(told)).otherwise(F.col("row"))
-        counted = rows.withColumn("row", checked)
         if rows.isStreaming:
-            counted = counted.observe(
-                self.metric,
+            rows = rows.observe(
+                metric,
                 F.count(F.lit(1)).alias(ROWS),
                 F.lit(0).cast("long").alias(DEAD),
                 F.count(F.when(awaited, 1)).alias(AWAITED),
             )
-        # Debezium reads unlogged large values again from the database. Where the row is gone by then, its delete
-        # follows in the log, and nothing is to be shown of it.
-        typed = reading.typed(counted.where("row is not null"), self.captured)
-        return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), DIFF)
+        stops = F.col("error").isNotNull() & ~awaited
+        return rows.where(F.when(stops, F.raise_error(told).cast("boolean")).otherwise(kept))
 
 
 def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
@@ -185,4 +198,4 @@ def now(table: Table, spark: SparkSession | None = None, settings: Settings | No
     """The rows of a table as they are now, as a batch: from its topic, without touching the database."""
     settings = settings or config.load()
     source = TableSource.of(table, Log(settings), "now")
-    return source.rows_now(spark or session(settings)).drop(DIFF)
+    return offer(source.rows_now(spark or session(settings)).drop(DIFF), Known(source.captured))

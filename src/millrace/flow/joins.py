@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import OptionInvalid, Where
+from millrace.flow.columns import named
 from millrace.flow.nodes import caller
 from millrace.flow.time import Duration, duration_ms
 from millrace.flow.windows import time_of
@@ -50,7 +51,7 @@ def join(
         raise OptionInvalid(name="join", option="how", given=how, remedy=remedy, where=where)
     first_us, last_us = _interval(within, where)
     left_at, right_at = time_of(left, times[0], "join", where), time_of(right, times[1], "join", where)
-    names = _named(left.columns, right.columns, prefix, where)
+    names = named("join", left.columns, right.columns, prefix, where)
     left, right = left.alias(_LEFT), right.alias(_RIGHT)
     left_time, right_time = _of(_LEFT, left_at), _of(_RIGHT, right_at)
     fits = right_time.between(left_time + _span(first_us), left_time + _span(last_us))
@@ -96,12 +97,3 @@ def _span(length_us: int) -> Column:
 
 def _of(side: str, name: str) -> Column:
     return F.col(f"{side}.{quoted(name)}")
-
-
-def _named(left: list[str], right: list[str], prefix: str, where: Where) -> dict[str, str]:
-    names = {name: f"{prefix}{name}" if name in left else name for name in right}
-    for name, new in names.items():
-        if new != name and new in (*left, *right):
-            remedy = f"another one: there is a column {new!r} already"
-            raise OptionInvalid(name="join", option="prefix", given=prefix, remedy=remedy, where=where)
-    return names

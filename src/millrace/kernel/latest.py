@@ -27,13 +27,9 @@ def latest_by_key(records: DataFrame, *, net: bool = False, placeholder: str = U
     cannot be understood is a row of its own with `error`, its `value` as it came, and neither `row` nor `__diff`.
     """
     spark = records.sparkSession
-    prepared = _prepared(records)._jdf
     kernel = operator(spark, "LatestByKey")
-    if records.isStreaming:
-        signed = kernel.stream(prepared, net, placeholder)
-    else:
-        signed = kernel.batch(prepared, net, placeholder)
-    return _named(DataFrame(signed, spark))
+    work = kernel.stream if records.isStreaming else kernel.batch
+    return _named(DataFrame(work(prepared(records)._jdf, net, placeholder), spark))
 
 
 def latest_rows(records: DataFrame, *, placeholder: str = UNAVAILABLE) -> DataFrame:
@@ -56,8 +52,8 @@ def latest_held(spark: SparkSession, checkpoint: str) -> DataFrame:
     )
 
 
-def _prepared(records: DataFrame) -> DataFrame:
-    """Texts as bytes, which the kernel takes without decoding them."""
+def prepared(records: DataFrame) -> DataFrame:
+    """Records of captured topics as the kernel's operators take them: texts as bytes, which are not decoded."""
     return records.select(
         F.col("topic").cast("string").cast("binary").alias("topic"),
         _key().alias("key"),

@@ -1,7 +1,6 @@
 package millrace.kernel;
 
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.api.java.function.FlatMapGroupsFunction;
 import org.apache.spark.sql.Column;
@@ -28,9 +27,6 @@ public final class LatestByKey {
   private static final Encoder<SignedRow> SIGNED = Encoders.bean(SignedRow.class);
 
   static final class Processor extends StatefulProcessor<RecordKey, LogRecord, SignedRow> {
-    private static final Comparator<LogRecord> PLACE =
-        Comparator.comparingInt(LogRecord::getPartition).thenComparingLong(LogRecord::getOffset);
-
     private final boolean net;
     private final Unavailable unavailable;
     private transient Envelope envelope;
@@ -68,7 +64,7 @@ public final class LatestByKey {
       List<LogRecord> all = new ArrayList<>();
       all.add(first);
       while (others.hasNext()) all.add(others.next());
-      all.sort(PLACE);
+      all.sort(LogRecord.PLACE);
       return all;
     }
   }
