@@ -16,7 +16,7 @@ from millrace.capture.reading import UNREADABLE
 from millrace.config import Settings
 from millrace.engine import sources
 from millrace.engine.session import session
-from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS
+from millrace.engine.sources import DEAD, MOST_RECORDS_AN_EPOCH, ROWS, newest
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.kernel.calling import quoted
@@ -66,7 +66,7 @@ class TableSource:
             .load()
         )
         if isinstance(self.readable, Changes):
-            return changes(raw, self.captured)
+            return changes(raw.observe(self.metric, newest()), self.captured)
         return self._signed(kernel.latest_by_key(raw))
 
     def rows_now(self, spark: SparkSession) -> DataFrame:
@@ -105,6 +105,7 @@ class TableSource:
                 F.count(F.lit(1)).alias(ROWS),
                 F.lit(0).cast("long").alias(DEAD),
                 F.count(F.when(awaited, 1)).alias(AWAITED),
+                newest(),
             )
         # Debezium reads unlogged large values again from the database. Where the row is gone by then, its delete
         # follows in the log, and nothing is to be shown of it.

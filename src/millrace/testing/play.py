@@ -222,6 +222,7 @@ class Play:
                 traffic=False,
                 log=self.log,
                 captures=False,
+                trial=True,
                 trigger="0 seconds",
             )
             self._run.start()
