@@ -17,7 +17,8 @@ pytestmark = pytest.mark.server
 
 
 def test_status_url_and_logs(settings: Settings, postgres: str) -> None:
-    rows = {row["server"]: row for row in json.loads(millrace("status", "--json", cwd=settings.folder).stdout)}
+    found = json.loads(millrace("status", "--json", cwd=settings.folder).stdout)
+    rows = {row["server"]: row for row in found["servers"]}
     assert rows["postgres"]["state"] == rows["kafka"]["state"] == "running"
     assert rows["postgres"]["address"] == postgres
     assert millrace("url", "postgres", cwd=settings.folder).stdout.strip() == postgres

@@ -223,18 +223,18 @@ def _run(run: Run, display: Display, signals: Signals, limit_s: float | None) ->
         signals.be_graceful()
         started = time.monotonic()
         looked = started
-        while not signals.asked.wait(LOOK_S) and not run.done:
-            run.poll()
-            display.update(run.standings)
-            if time.monotonic() - looked > SERVER_LOOK_S:
-                _refuse_dead_kafka(run)
-                looked = time.monotonic()
-            if limit_s is not None and time.monotonic() - started > limit_s:
-                break
         try:
+            while not signals.asked.wait(LOOK_S) and not run.done:
+                run.poll()
+                display.update(run.standings)
+                if time.monotonic() - looked > SERVER_LOOK_S:
+                    _refuse_dead_kafka(run)
+                    looked = time.monotonic()
+                if limit_s is not None and time.monotonic() - started > limit_s:
+                    break
             run.stop()
         finally:
-            display.update(run.standings)
+            display.take(run.standings)
 
 
 def _refuse_dead_kafka(run: Run) -> None:

@@ -107,14 +107,24 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, *_: type[BaseException] | BaseException | TracebackType | None
+    ) -> None:
         for follower in self._followers:
             follower.ended.set()
+        if kind is not None and issubclass(kind, MillraceError):
+            self._print_records()
+            if not self._live:
+                self._say_flows()
         if self._live:
             self._live.stop()
 
-    def update(self, standings: Mapping[str, Standing]) -> None:
+    def take(self, standings: Mapping[str, Standing]) -> None:
+        """How the flows stand, to be shown when it is time."""
         self._flows.update(standings)
+
+    def update(self, standings: Mapping[str, Standing]) -> None:
+        self.take(standings)
         self._print_records()
         for follower in self._followers:
             if follower.failure:
