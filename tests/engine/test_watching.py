@@ -91,6 +91,8 @@ def test_a_run_is_watched_from_outside(project: Project, until: Callable[..., No
     assert command.returncode == 1, output
     assert [each["state"] for each in shown().values()] == ["failed", "stopped"]
     assert "ZeroDivisionError" in millrace("status", cwd=folder).stdout
+    (lag,) = json.loads(millrace("group", "lag", "watched.same", "--json", cwd=folder).stdout)
+    assert (lag["topic"], lag["committed"], lag["records"]) == ("numbers", 3, 0)
     check_lines(output)
     until(lambda: not machines(folder), "no JVM is left")
 

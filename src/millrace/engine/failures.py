@@ -39,6 +39,7 @@ _NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with e
 _LONGEST = 300
 # How Spark calls `foreachBatch`: pyspark/sql/utils.py.
 _EPOCH_CALL = re.compile(r'sql/utils\.py", line \d+, in call\b')
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+: .*)$", re.MULTILINE)
 # The classes of SQL's states that say: the data did not suit the expression (22), and `raise_error` (P0001).
 _USERS_STATE = re.compile(r"SQLSTATE: (22|P0001)")
 _REFUSALS = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
@@ -68,11 +69,12 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return TableChanged(table=found[1], columns=found[2], where=stream.where)
     if found := _UNREADABLE.search(text):
         return RowUnreadable(table=found[1], place=found[2], reason=first_line(found[3]), where=stream.where)
-    if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text) and not _ours(text):
+    ours = _ours(text)
+    if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text) and not ours:
         where = _last_user_line(text) or stream.where
         kind, reason = _python_error(text)
         return BodyFailed(flow=stream.name, kind=kind, reason=first_line(reason), log=log, where=where)
-    reason = first_line(_root(error))
+    reason = first_line(_java_cause(text) if ours else _root(error))
     if "STATE_STORE" in text and "SCHEMA" in text and "COMPATIBLE" in text:
         return StateChanged(flow=stream.name, reason=reason, where=stream.where)
     if "failOnDataLoss" in text or "OffsetOutOfRange" in text:
@@ -89,6 +91,14 @@ def _ours(text: str) -> bool:
     """Whether it was our own code on the driver that failed, called with an epoch's rows: a broker was away when they
     were to be written, and no line of the user's had a part in it."""
     return bool(_EPOCH_CALL.search(text)) and _last_user_line(text) is None
+
+
+def _java_cause(text: str) -> str:
+    """What happened in the JVM while our code called it, by its innermost cause; otherwise what Python says."""
+    if causes := _JAVA_CAUSE.findall(text):
+        return str(causes[-1])
+    kind, reason = _python_error(text)
+    return f"{kind}: {reason}"
 
 
 def _whole(error: BaseException) -> str:

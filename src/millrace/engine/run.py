@@ -68,6 +68,8 @@ class Run:
     flow when it has read what is there now. A given `spark` is used and left running, and so is a given `log`.
     `trigger` is how often a flow looks for new records; `captures` says whether to see to the app's captures. In a
     `trial` nothing is started again after a failure, and no consumer group is told of.
+
+    `standings` tells how each flow stands, `failed` why one ended that is not started again.
     """
 
     app: App
