@@ -26,5 +26,5 @@ def test_a_broker_that_is_away_is_said_once(tmp_path: Path, caplog: pytest.LogCa
         places._commit()
     said = [record.getMessage() for record in caplog.records if record.name == "millrace.engine"]
     assert len(said) == 1
-    assert said[0].startswith("the consumer group of counts does not show its lag: MR-KAFKA-UNREACHABLE")
+    assert said[0].startswith("consumer groups do not show the lag of flows: MR-KAFKA-UNREACHABLE")
     assert set(places._changed) == {"counts", "others"}  # for when it is back

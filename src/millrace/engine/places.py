@@ -12,10 +12,9 @@ from collections.abc import Iterable
 
 from millrace.engine.progress import Span
 from millrace.errors import MillraceError
-from millrace.log import Log
+from millrace.log import GroupPlace, Log
 
 EVERY_S = 5.0
-_ANSWER_S = 5.0
 # How long the end of a run waits for the last ones.
 FINISH_S = 5.0
 
@@ -30,6 +29,7 @@ class Places(threading.Thread):
         self._log, self._app = log, app
         self._changed: dict[str, dict[str, dict[int, int]]] = {}
         self._guard = threading.Lock()
+        self._groups: dict[str, GroupPlace] = {}
         self._ended = threading.Event()
         self._said = ""
 
@@ -44,6 +44,8 @@ class Places(threading.Thread):
         while not self._ended.wait(EVERY_S):
             self._commit()
         self._commit()
+        for group in self._groups.values():
+            group.close()
 
     def end(self) -> None:
         """After the last ones, which nobody waits for."""
@@ -58,16 +60,18 @@ class Places(threading.Thread):
     def _commit(self) -> None:
         with self._guard:
             changed, self._changed = self._changed, {}
-        for flow, offsets in changed.items():
-            try:
-                self._log.groups.place(f"{self._app}.{flow}", offsets, _ANSWER_S)
-            except MillraceError as error:
-                with self._guard:
-                    self._changed.setdefault(flow, offsets)
-                if error.code != self._said:
-                    _logger.warning(
-                        "the consumer group of %s does not show its lag: %s %s", flow, error.code, error.what
-                    )
-                self._said = error.code
-            else:
-                self._said = ""
+        try:
+            while changed:
+                flow, offsets = next(iter(changed.items()))
+                if flow not in self._groups:
+                    self._groups[flow] = self._log.place(f"{self._app}.{flow}")
+                self._groups[flow].tell(offsets)
+                del changed[flow]
+        except MillraceError as error:  # the others would wait in vain as long
+            with self._guard:
+                self._changed = {**changed, **self._changed}
+            if error.code != self._said:
+                _logger.warning("consumer groups do not show the lag of flows: %s %s", error.code, error.what)
+            self._said = error.code
+        else:
+            self._said = ""

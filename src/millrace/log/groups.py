@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -112,15 +112,6 @@ class Groups:
         self._move(name, [TopicPartition(*place, move.after) for place, move in moves.items()])
         return tuple(moves.values())
 
-    def place(self, name: str, offsets: Mapping[str, Mapping[int, int]], wait_s: float = ANSWER_S) -> None:
-        """Says where a group stands that nobody reads with: for each topic, by its outside name, the next offsets."""
-        places = [
-            TopicPartition(outside, number, offset)
-            for outside, found in offsets.items()
-            for number, offset in found.items()
-        ]
-        self._move(name, places, wait_s)
-
     def _places(self, outside: str, to: Position, partition: int | None) -> dict[int, int]:
         held = self._topics.offsets_of(outside)
         topic = self._inside(outside)
@@ -141,10 +132,10 @@ class Groups:
                 raise SeekOutside(topic=topic, partition=number, offset=to, first=first, last=last)
         return dict.fromkeys(held, to)
 
-    def _move(self, name: str, places: Sequence[TopicPartition], wait_s: float = ANSWER_S) -> None:
+    def _move(self, name: str, places: Sequence[TopicPartition]) -> None:
         outside = self._connection.settings.named(name)
         request = [ConsumerGroupTopicPartitions(outside, places)]
-        future = self._admin.alter_consumer_group_offsets(request, request_timeout=wait_s)[outside]
+        future = self._admin.alter_consumer_group_offsets(request, request_timeout=ANSWER_S)[outside]
         done = self._connection.answer(future, f"move group {name!r}")
         for place in done.topic_partitions:
             if place.error is None:
