@@ -88,6 +88,10 @@ def test_it_is_found_from_a_folder_below(tmp_path: Path) -> None:
         ("[kafka]\nbootstrap = 9092", ConfigInvalid, "double quotes"),
         ('kafka = "a:9092"', ConfigInvalid, "not a section"),
         ('[run]\nshow = "views"', ConfigInvalid, "not a list"),
+        ("[run]\nmetrics = true", ConfigInvalid, "double quotes"),
+        ("[run]\nmetrics = 70000", ConfigInvalid, "not a port"),
+        ('[run]\nmetrics = "here"', ConfigInvalid, "0.0.0.0:9108"),
+        ('[run]\nlog = "xml"', ConfigInvalid, "text, json"),
         ("[databases.shop]\n", ConfigInvalid, "no url"),
         (f'[databases.shop]\nurl = "postgresql://me:{CANARY}@host/shop"', SecretInFile, "env:NAME"),
         (f'[kafka.options]\n"sasl.password" = "{CANARY}"', SecretInFile, "env:NAME"),
@@ -146,3 +150,5 @@ def test_the_guide_shows_a_configuration_that_loads(tmp_path: Path) -> None:
     settings = load(tmp_path, block)
     assert settings.kafka.options["sasl.mechanisms"] == "SCRAM-SHA-512"
     assert settings.spark.checkpoints == Path("/mnt/shared/shop")
+    assert (settings.run.metrics, settings.run.log) == (config.Listen("127.0.0.1", 9108), "json")
+    assert load(tmp_path, block, MILLRACE_RUN_METRICS="::1:80").run.metrics == config.Listen("::1", 80)

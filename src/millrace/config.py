@@ -46,9 +46,13 @@ VARIABLES = (
     "MILLRACE_SPARK_CHECKPOINTS",
     "MILLRACE_RUN_APP",
     "MILLRACE_RUN_SHOW",
+    "MILLRACE_RUN_METRICS",
+    "MILLRACE_RUN_LOG",
     *OWN_VARIABLES,
 )
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
+_LAST_PORT = 65_535
+LOGS = ("text", "json")
 
 
 @dataclass(frozen=True)
@@ -118,11 +122,33 @@ class Spark:
 
 
 @dataclass(frozen=True)
+class Listen:
+    """Where something is served. Port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> Listen | None:
+        """From "[HOST:]PORT"; nobody outside this machine is answered unless a host is said. None if it is not one."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not port.isdecimal() or int(port) > _LAST_PORT:
+            return None
+        return cls(host or "127.0.0.1", int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
 class Run:
     """What `millrace run` does when it is given no argument."""
 
     app: str | None = None
     show: tuple[str, ...] = ()
+    metrics: Listen | None = None
+    log: str = "text"
 
 
 @dataclass(frozen=True)
@@ -216,7 +242,7 @@ class _Reader:
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
         spark = self._section("spark", ("master", "checkpoints", "options"))
-        run = self._section("run", ("app", "show"))
+        run = self._section("run", ("app", "show", "metrics", "log"))
         prefix = self._text(self.raw, "prefix") or ""
         if prefix and not _NAME.match(prefix):
             raise self._invalid(
@@ -235,8 +261,29 @@ class _Reader:
                 (root / Path(checkpoints).expanduser()).resolve() if checkpoints else None,
                 self._options(spark, "spark.options"),
             ),
-            run=Run(self._text(run, "run.app"), self._texts(run, "run.show")),
+            run=Run(
+                self._text(run, "run.app"),
+                self._texts(run, "run.show"),
+                self._listen(run, "run.metrics"),
+                self._log(run, "run.log"),
+            ),
         )
+
+    def _listen(self, table: dict[str, Any], key: str) -> Listen | None:
+        value = table.get(key.rpartition(".")[2])
+        number = isinstance(value, int) and not isinstance(value, bool)
+        text = self._text({**table, "metrics": str(value)} if number else table, key)
+        if text is None:
+            return None
+        if (listen := Listen.of(text)) is None:
+            raise self._invalid(key, "it is not a port", 'write it as 9108, or with a host as "0.0.0.0:9108"')
+        return listen
+
+    def _log(self, table: dict[str, Any], key: str) -> str:
+        text = self._text(table, key) or LOGS[0]
+        if text not in LOGS:
+            raise self._invalid(key, "there is no such kind of log", f"choose from {', '.join(LOGS)}")
+        return text
 
     def _databases(self) -> Mapping[str, Database]:
         tables = self._table(self.raw, "databases")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import signal
 from pathlib import Path
 
 import psutil
@@ -11,18 +12,25 @@ import pytest
 
 from millrace.config import Settings
 from millrace.local import process
-from tests.command import millrace
+from tests.command import millrace, start
 
 pytestmark = pytest.mark.server
 
 
 def test_status_url_and_logs(settings: Settings, postgres: str) -> None:
-    rows = {row["server"]: row for row in json.loads(millrace("status", "--json", cwd=settings.folder).stdout)}
+    found = json.loads(millrace("status", "--json", cwd=settings.folder).stdout)
+    rows = {row["server"]: row for row in found["servers"]}
     assert rows["postgres"]["state"] == rows["kafka"]["state"] == "running"
     assert rows["postgres"]["address"] == postgres
     assert millrace("url", "postgres", cwd=settings.folder).stdout.strip() == postgres
     table = millrace("status", cwd=settings.folder).stdout
     assert postgres in table
+    with start("status", "--watch", "--json", cwd=settings.folder) as watching:
+        assert watching.stdout is not None
+        for _ in range(2):
+            assert json.loads(watching.stdout.readline())["flows"] == []
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 0
     logs = millrace("logs", "kafka", "-n", "3", cwd=settings.folder)
     assert (logs.returncode, logs.stdout.count("\n")) == (0, 3)
 

@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame
 
 import millrace as mr
 from millrace.config import Settings
-from millrace.errors import EmissionTwice, FlowFailed, PlayMisused, PlayRowsInvalid
+from millrace.engine.restarts import passes
+from millrace.errors import BodyFailed, EmissionTwice, FlowFailed, PlayMisused, PlayRowsInvalid
 from millrace.flow import Stream, Topic
 from millrace.testing import Play
+from millrace.testing.folder import CRASHED, FolderLog
 
 pytestmark = pytest.mark.spark
 
@@ -224,7 +226,7 @@ def test_what_is_wrong_is_said_in_a_sentence(play: Begin) -> None:
         return n.selectExpr("1 / (n - 1) AS half")
 
     q = play(broken)
-    with pytest.raises(FlowFailed, match="Division by zero"):
+    with pytest.raises(BodyFailed, match="Division by zero"):
         q.feed(numbers, [{"n": 1}])
     twice = mr.App("shop")
     again = twice.topic("views", VIEWS, time="at", lateness="10 seconds")
@@ -245,3 +247,15 @@ def test_the_same_play_on_a_broker(play: Begin, settings: Settings) -> None:
     p.expect(per_minute, [{"url": "/a", "views": 1}])
     with pytest.raises(PlayMisused, match="needs the log in a folder"):
         p.feed(views, [], crash="before write")
+
+
+def test_a_write_that_fails_is_not_the_users_fault(play: Begin) -> None:
+    """Where our own code divides an epoch's rows, Spark's message has a Python traceback: ours, not the user's."""
+    app, views, _ = counting(mr.late.side("too_late"), emit="updates")
+    p = play(app)
+    assert isinstance(p.log, FolderLog)
+    p.feed(views, [])
+    p.log.arm("before write")
+    with pytest.raises(FlowFailed, match=CRASHED) as told:
+        p.feed(views, [{"url": "/a", "n": 1, "at": "10:00:01"}])
+    assert passes(told.value)

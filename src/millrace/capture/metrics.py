@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from millrace import exposition as prometheus
 from millrace.capture.status import CaptureStatus
+from millrace.exposition import Metric, Sample
 
-_HELP = {
-    "millrace_capture_up": "1 when the capture runs, 0 otherwise",
-    "millrace_capture_behind_bytes": "replication log that the capture has not confirmed yet",
-    "millrace_capture_kept_bytes": "replication log that the database keeps for the capture",
-    "millrace_capture_records": "offsets taken in the table's topic",
-    "millrace_capture_events_per_second": "changes that came during the last second",
-    "millrace_capture_lag_seconds": "from commit to topic, of the table's last change",
-}
+_UP = Metric("millrace_capture_up", "gauge", "1 when the capture runs, 0 otherwise")
+_BEHIND = Metric("millrace_capture_behind_bytes", "gauge", "replication log that the capture has not confirmed yet")
+_KEPT = Metric("millrace_capture_kept_bytes", "gauge", "replication log that the database keeps for the capture")
+_RECORDS = Metric("millrace_capture_records", "gauge", "offsets taken in the table's topic")
+_EVENTS = Metric("millrace_capture_events_per_second", "gauge", "changes that came during the last second")
+_LAG = Metric("millrace_capture_lag_seconds", "gauge", "from commit to topic, of the table's last change")
 
 
 def exposition(statuses: Iterable[CaptureStatus]) -> str:
-    samples: dict[str, list[str]] = {name: [] for name in _HELP}
-    for status in statuses:
-        label = {"capture": status.capture}
-        _add(samples, "millrace_capture_up", label, float(status.state == "running"))
-        _add(samples, "millrace_capture_behind_bytes", label, status.behind_bytes)
-        _add(samples, "millrace_capture_kept_bytes", label, status.kept_bytes)
-        for table in status.tables:
-            labels = {**label, "table": table.table}
-            _add(samples, "millrace_capture_records", labels, table.records)
-            _add(samples, "millrace_capture_events_per_second", labels, table.events_per_s)
-            _add(samples, "millrace_capture_lag_seconds", labels, table.lag_s)
-    lines = []
-    for name, found in samples.items():
-        if found:
-            lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge", *found]
-    return "\n".join(lines) + "\n" if lines else ""
+    return prometheus.exposition(sample for status in statuses for sample in _samples(status))
 
 
-def _add(samples: dict[str, list[str]], name: str, labels: dict[str, str], value: float | None) -> None:
-    if value is not None:
-        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        samples[name].append(f"{name}{{{shown}}} {value:g}")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _samples(status: CaptureStatus) -> Iterator[Sample]:
+    label = {"capture": status.capture}
+    yield _UP, label, int(status.state == "running")
+    yield _BEHIND, label, status.behind_bytes
+    yield _KEPT, label, status.kept_bytes
+    for table in status.tables:
+        labels = {**label, "table": table.table}
+        yield _RECORDS, labels, table.records
+        yield _EVENTS, labels, table.events_per_s
+        yield _LAG, labels, table.lag_s

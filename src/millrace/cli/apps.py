@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from millrace.cli.output import Commands, command, json_option, listing, say
-from millrace.config import Settings
-from millrace.errors import ReplayInvalid, ServerDown
+from millrace.config import LOGS, Listen, Settings
+from millrace.errors import MillraceError, ReplayInvalid, ServerDown, UsageInvalid
 
 if TYPE_CHECKING:
     from millrace.cli.live import Display
@@ -61,6 +63,12 @@ def add(commands: Commands) -> None:
         default=[],
         help="set this flow's checkpoint aside and start from the oldest records; may be repeated",
     )
+    run.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve /metrics and /health over HTTP, on this machine only unless a host is said",
+    )
+    run.add_argument("--log", choices=LOGS, help="how the run speaks on standard error: text for people, json lines")
     plan = command(
         commands, "plan", print_plan, "say what the code as it is now means for the checkpoints that are there"
     )
@@ -103,14 +111,28 @@ def print_plan(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def run_app(args: argparse.Namespace, settings: Settings) -> int:
+    if (args.log or settings.run.log) == "text":
+        return _run_app(args, settings, say, as_json=False)
+    from millrace.cli import jsonlog
+
+    try:
+        code = _run_app(args, settings, lambda text: jsonlog.line("notice", text), as_json=True)
+    except MillraceError as error:
+        return jsonlog.failure(error)
+    jsonlog.line("stop", "stopped", code=code)
+    return code
+
+
+def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], None], *, as_json: bool) -> int:
     from millrace import durations, local
-    from millrace.cli.live import Display, shown_topics
+    from millrace.cli.live import shown_topics
     from millrace.engine.signals import Signals
     from millrace.flow import load_app
 
     app = load_app(args.app, settings)
     limit_s = durations.milliseconds(args.duration) / 1000 if args.duration else None
     app.graph()  # what is wrong with it is told before Spark is loaded
+    listen = _listen(args, settings)
     log_to_file(settings)
     from millrace.engine import Run
 
@@ -127,9 +149,14 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
     # What is shown by default are the live topics.
     show = shown_topics(run.graph, args.show or (settings.run.show if run.replay is None else ()))
     signals = Signals(lambda: say("stopping after this epoch; Ctrl-C again stops at once"))
-    with signals, local.held(settings, _servers(run.graph, settings), say=say):
+    with (
+        signals,
+        _heard(as_json),
+        _served(run, listen, say),
+        local.held(settings, _servers(run.graph, settings), say=say),
+    ):
         run.prepare()
-        with Display(run.graph, settings, show) as display:
+        with _display(run, show, as_json) as display:
             try:
                 _run(run, display, signals, limit_s)
             except KeyboardInterrupt:
@@ -162,6 +189,60 @@ def _moment(text: str) -> datetime:
     return found
 
 
+def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
+    if as_json:
+        from millrace.cli.jsonlog import JsonDisplay
+
+        return JsonDisplay(run.graph, run.settings, show)
+    from millrace.cli.live import Display
+
+    return Display(run.graph, run.settings, show)
+
+
+def _listen(args: argparse.Namespace, settings: Settings) -> Listen | None:
+    if args.metrics is None:
+        return settings.run.metrics
+    if (listen := Listen.of(args.metrics)) is None:
+        raise UsageInvalid(reason=f"--metrics {args.metrics} is not [HOST:]PORT", command="millrace run")
+    return listen
+
+
+@contextlib.contextmanager
+def _served(run: Run, listen: Listen | None, say: Callable[[str], None]) -> Iterator[None]:
+    if listen is None:
+        yield
+        return
+    from millrace.serve import MetricsServer
+
+    with MetricsServer(listen, run.graph.app, lambda: run.standings) as server:
+        say(f"metrics on {server.address}/metrics, health on {server.address}/health")
+        yield
+
+
+@contextlib.contextmanager
+def _heard(as_json: bool) -> Iterator[None]:
+    """What the run says by its logger goes to the terminal too: that a flow failed, that a server is waited for."""
+    from millrace.cli.jsonlog import JsonHandler
+
+    handler = JsonHandler() if as_json else _Said()
+    handler.setLevel(logging.INFO if as_json else logging.WARNING)
+    logger = logging.getLogger("millrace.engine")
+    before = logger.level
+    logger.addHandler(handler)
+    if as_json:
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
 def _servers(graph: Graph, settings: Settings) -> tuple[str, ...]:
     """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own."""
     if not graph.databases:
@@ -171,21 +252,25 @@ def _servers(graph: Graph, settings: Settings) -> tuple[str, ...]:
 
 def _run(run: Run, display: Display, signals: Signals, limit_s: float | None) -> None:
     flows = len(run.planned)
-    say(f"starting Spark for {flows} flow{'' if flows == 1 else 's'} of {run.graph.app}")
+    display.say(f"starting Spark for {flows} flow{'' if flows == 1 else 's'} of {run.graph.app}")
     with run:
         for flow, aside in run.aside.items():
-            say(f"{flow} starts afresh; its old checkpoint is {aside}")
+            display.say(f"{flow} starts afresh; its old checkpoint is {aside}")
         signals.be_graceful()
         started = time.monotonic()
         looked = started
-        while not signals.asked.wait(LOOK_S) and not run.done:
-            display.update(run.poll())
-            if time.monotonic() - looked > SERVER_LOOK_S:
-                _refuse_dead_kafka(run)
-                looked = time.monotonic()
-            if limit_s is not None and time.monotonic() - started > limit_s:
-                break
-        display.update(run.stop())
+        try:
+            while not signals.asked.wait(LOOK_S) and not run.done:
+                run.poll()
+                display.update(run.standings)
+                if time.monotonic() - looked > SERVER_LOOK_S:
+                    _refuse_dead_kafka(run)
+                    looked = time.monotonic()
+                if limit_s is not None and time.monotonic() - started > limit_s:
+                    break
+            run.stop()
+        finally:
+            display.take(run.standings)
 
 
 def _refuse_dead_kafka(run: Run) -> None:

@@ -6,8 +6,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,46 +20,28 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from millrace.engine import Progress
+    from millrace.engine.standing import Standing
 
 STATUS_S = 2.0
 CATCH_UP_S = 5.0
 MOST_WAITING = 10_000
 
 
-@dataclass
-class Totals:
-    """A flow since the run began."""
-
-    epochs: int = 0
-    rows_in: int = 0
-    rows_out: int | None = None  # nobody counts what several readers of one table make of its rows
-    dead: int = 0
-    late: int = 0
-    allowed: int = 0
-    last: Progress | None = None
-
-    def add(self, progress: Progress) -> None:
-        self.epochs += 1
-        self.rows_in += progress.rows_in
-        if progress.rows_out is not None:
-            self.rows_out = (self.rows_out or 0) + progress.rows_out
-        self.dead += progress.dead
-        self.late += progress.late
-        self.allowed += progress.allowed
-        self.last = progress
-
-    def cells(self) -> tuple[str, ...]:
-        last = self.last
-        return (
-            f"{self.rows_in:,} in",
-            f"{self.rows_out:,} out" if self.rows_out is not None else "",
-            f"{self.dead:,} dead" if self.dead else "",
-            f"{self.late:,} late{f' ({self.allowed:,} allowed)' if self.allowed else ''}" if self.late else "",
-            f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
-            f"{last.epoch_ms:,} ms" if last else "",
-            f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
-        )
+def cells(standing: Standing) -> tuple[str, ...]:
+    """A flow since the run began, in a few words each."""
+    last = standing.last
+    allowed = f" ({standing.allowed:,} allowed)" if standing.allowed else ""
+    return (
+        f"{standing.rows_in:,} in",
+        f"{standing.rows_out:,} out" if standing.rows_out is not None else "",
+        f"{standing.dead:,} dead" if standing.dead else "",
+        f"{standing.late:,} late{allowed}" if standing.late else "",
+        f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
+        f"{last.epoch_ms:,} ms" if last else "",
+        f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
+        f"{last.lag_records:,} behind ({last.lag_s or 0:,.0f} s)" if last and last.lag_records else "",
+        {"restarting": "failed, is started again", "failed": "failed"}.get(standing.state, ""),
+    )
 
 
 class Follower(threading.Thread):
@@ -102,16 +83,22 @@ def shown_topics(graph: Graph, show: Iterable[str]) -> tuple[str, ...]:
 class Display:
     """Shows a run. On a terminal the flows' lines stay at the bottom; otherwise they are printed now and then."""
 
+    every_s = STATUS_S
+
     def __init__(self, graph: Graph, settings: Settings, show: Iterable[str]) -> None:
         from millrace.engine.plan import flows_of
+        from millrace.engine.standing import Standing
 
         log = Log(settings)
         self._records: queue.Queue[Record] = queue.Queue(MOST_WAITING)
         self._followers = [Follower(log, topic, self._records) for topic in show]
-        self._totals: dict[str, Totals] = {flow.name: Totals() for flow in flows_of(graph)}
+        self._flows: dict[str, Standing] = {flow.name: Standing.new(flow.name) for flow in flows_of(graph)}
         self._said_at = 0.0
         self._said: tuple[str, ...] = ()
-        self._live = _live() if sys.stdout.isatty() and sys.stderr.isatty() else None
+        self._live = _live() if self._on_terminal() else None
+
+    def _on_terminal(self) -> bool:
+        return sys.stdout.isatty() and sys.stderr.isatty()
 
     def __enter__(self) -> Display:
         for follower in self._followers:
@@ -120,24 +107,33 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, *_: type[BaseException] | BaseException | TracebackType | None
+    ) -> None:
         for follower in self._followers:
             follower.ended.set()
+        if kind is not None and issubclass(kind, MillraceError):
+            self._print_records()
+            if not self._live:
+                self._say_flows()
         if self._live:
             self._live.stop()
 
-    def update(self, heard: Iterable[Progress]) -> None:
-        for progress in heard:
-            self._totals[progress.flow].add(progress)
+    def take(self, standings: Mapping[str, Standing]) -> None:
+        """How the flows stand, to be shown when it is time."""
+        self._flows.update(standings)
+
+    def update(self, standings: Mapping[str, Standing]) -> None:
+        self.take(standings)
         self._print_records()
         for follower in self._followers:
             if follower.failure:
                 raise follower.failure
         if self._live:
             self._live.update(self._table(), refresh=True)
-        elif time.monotonic() - self._said_at >= STATUS_S:
+        elif time.monotonic() - self._said_at >= self.every_s:
             self._said_at = time.monotonic()
-            self._say_lines()
+            self._say_flows()
 
     def finish(self) -> None:
         """Shows what is still on its way, then the sums."""
@@ -148,13 +144,16 @@ class Display:
         if self._live:
             self._live.update(self._table(), refresh=True)
         else:
-            self._say_lines()
-        if any(totals.dead for totals in self._totals.values()):
-            say("some records did not fit their topic's schema; `millrace deadletter list` shows them")
+            self._say_flows()
+        if any(standing.dead for standing in self._flows.values()):
+            self.say("some records did not fit their topic's schema; `millrace deadletter list` shows them")
 
-    def _say_lines(self) -> None:
+    def say(self, text: str) -> None:
+        say(text)
+
+    def _say_flows(self) -> None:
         lines = tuple(
-            f"{flow}: {', '.join(cell for cell in totals.cells() if cell)}" for flow, totals in self._totals.items()
+            f"{flow}: {', '.join(cell for cell in cells(standing) if cell)}" for flow, standing in self._flows.items()
         )
         if lines != self._said:
             for line in lines:
@@ -177,10 +176,10 @@ class Display:
         from rich.table import Table
 
         table = Table.grid(padding=(0, 2))
-        for _ in range(8):
+        for _ in range(10):
             table.add_column(no_wrap=True)
-        for flow, totals in self._totals.items():
-            table.add_row(flow, *totals.cells())
+        for flow, standing in self._flows.items():
+            table.add_row(flow, *cells(standing))
         return table
 
 

@@ -50,7 +50,7 @@ def listing(args: argparse.Namespace, columns: Iterable[str], rows: Iterable[Map
     """Prints rows as a table, or with --json as an array of objects. `empty` is for people when there are none."""
     found = [dict(row) for row in rows]
     if args.json:
-        print(json.dumps(found, default=_plain, indent=2))
+        print(json.dumps(found, default=plain, indent=2))
         return
     if not found:
         print(empty)
@@ -96,7 +96,8 @@ def _cell(value: Any) -> str:
     return escape(str(value))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """For JSON."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     return str(value)

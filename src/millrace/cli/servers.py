@@ -1,8 +1,9 @@
-"""`millrace up`, `down`, `status`, `logs`, `url`, `psql`, `reset`: the local servers of a project."""
+"""`millrace up`, `down`, `status`, `logs`, `url`, `psql`, `reset`: the local servers of a project and how it stands."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -12,12 +13,14 @@ from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 
-from millrace.cli.output import Commands, command, json_option, listing, say
+from millrace.cli.output import Commands, command, json_option, listing, plain, say
 from millrace.config import Settings, masked
 from millrace.errors import LogAbsent, ResetUnsure
 
 USUAL = ("kafka", "connect", "postgres")
 FOLLOW_POLL_S = 0.2
+WATCH_S = 1.0
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 def add(commands: Commands) -> None:
@@ -29,7 +32,9 @@ def add(commands: Commands) -> None:
     added = command(commands, "down", down, "end local servers (all of this project unless named)")
     added.add_argument("server", nargs="*")
 
-    json_option(command(commands, "status", status, "show the local servers of this project"))
+    added = command(commands, "status", status, "show the local servers and the flows of this project")
+    json_option(added)
+    added.add_argument("--watch", action="store_true", help="go on showing, until Ctrl-C")
 
     added = command(commands, "logs", logs, "print the log of a local server")
     added.add_argument("server")
@@ -80,10 +85,36 @@ def down(args: argparse.Namespace, settings: Settings) -> None:
 
 
 def status(args: argparse.Namespace, settings: Settings) -> None:
-    from millrace import local
+    if not args.watch:
+        return _status(args, settings)
+    try:
+        while True:
+            if sys.stdout.isatty():
+                print(CLEAR, end="")
+            _status(args, settings)
+            sys.stdout.flush()
+            time.sleep(WATCH_S)
+    except KeyboardInterrupt:
+        return None
 
+
+def _status(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace import local
+    from millrace.cli.flows import COLUMNS, flows
+
+    servers = [asdict(server) for server in local.status(settings)]
+    found = flows(settings)
+    if args.json:
+        # Watched, each look is a line: whoever reads it needs to know where one ends.
+        print(json.dumps({"servers": servers, "flows": found}, default=plain, indent=None if args.watch else 2))
+        return
     columns = ("server", "state", "address", "pid", "memory_mb", "since", "ends", "about")
-    listing(args, columns, map(asdict, local.status(settings)), "no servers")
+    listing(args, columns, servers, "no servers")
+    if found:
+        listing(args, COLUMNS, found, "")
+    for flow in found:
+        if flow["error"] and flow["state"] in ("failed", "restarting"):
+            print(f"{flow['flow']}: {flow['error']}")
 
 
 def logs(args: argparse.Namespace, settings: Settings) -> None:

@@ -8,6 +8,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkException,
+    UnsupportedOperationException,
+)
+
 from millrace.capture.reading import CHANGED, UNREADABLE
 from millrace.engine.plan import Flow
 from millrace.errors import (
@@ -29,6 +37,12 @@ _PYTHON_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 _CALL_SITE = re.compile(r"was called from\n\s*(\S.*?):(\d+)")
 _NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with exception: |\s*SQLSTATE: \w+\s*$")
 _LONGEST = 300
+# How Spark calls `foreachBatch`: pyspark/sql/utils.py.
+_EPOCH_CALL = re.compile(r'sql/utils\.py", line \d+, in call\b')
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+: .*)$", re.MULTILINE)
+# The classes of SQL's states that say: the data did not suit the expression (22), and `raise_error` (P0001).
+_USERS_STATE = re.compile(r"SQLSTATE: (22|P0001)")
+_REFUSALS = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
 # What tables raise inside Spark (`capture/reading.py`): of a row whose columns nobody knows, of one without meaning.
 _CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
 _UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
@@ -41,7 +55,9 @@ def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
 
 
 def start_failed(stream: Stream | Flow, error: Exception, log: Path) -> MillraceError:
-    """Spark refused the query: an operation that streams do not have."""
+    """Spark refused the query: an operation that streams do not have. What else went wrong may pass."""
+    if isinstance(error, PySparkException | Py4JError) and not isinstance(error, _REFUSALS):
+        return run_failed(stream, error, log)
     return FlowRefused(flow=stream.name, reason=first_line(str(error)), log=log, where=stream.where)
 
 
@@ -53,11 +69,12 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return TableChanged(table=found[1], columns=found[2], where=stream.where)
     if found := _UNREADABLE.search(text):
         return RowUnreadable(table=found[1], place=found[2], reason=first_line(found[3]), where=stream.where)
-    if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text):
+    ours = _ours(text)
+    if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text) and not ours:
         where = _last_user_line(text) or stream.where
         kind, reason = _python_error(text)
         return BodyFailed(flow=stream.name, kind=kind, reason=first_line(reason), log=log, where=where)
-    reason = first_line(_root(error))
+    reason = first_line(_java_cause(text) if ours else _root(error))
     if "STATE_STORE" in text and "SCHEMA" in text and "COMPATIBLE" in text:
         return StateChanged(flow=stream.name, reason=reason, where=stream.where)
     if "failOnDataLoss" in text or "OffsetOutOfRange" in text:
@@ -65,7 +82,23 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
     if site := _CALL_SITE.search(text):
         where = Where(shown(site[1]), int(site[2]))
         return BodyFailed(flow=stream.name, kind="Spark", reason=reason, log=log, where=where)
+    if _USERS_STATE.search(text):
+        return BodyFailed(flow=stream.name, kind="Spark", reason=reason, log=log, where=stream.where)
     return FlowFailed(flow=stream.name, reason=reason, log=log)
+
+
+def _ours(text: str) -> bool:
+    """Whether it was our own code on the driver that failed, called with an epoch's rows: a broker was away when they
+    were to be written, and no line of the user's had a part in it."""
+    return bool(_EPOCH_CALL.search(text)) and _last_user_line(text) is None
+
+
+def _java_cause(text: str) -> str:
+    """What happened in the JVM while our code called it, by its innermost cause; otherwise what Python says."""
+    if causes := _JAVA_CAUSE.findall(text):
+        return str(causes[-1])
+    kind, reason = _python_error(text)
+    return f"{kind}: {reason}"
 
 
 def _whole(error: BaseException) -> str:

@@ -78,16 +78,21 @@ class Lock:
         _held_here.discard(self.folder)
 
 
-def refuse_if_held(folder: Path, flow: str) -> None:
-    """The quick look before Spark starts. A holder whose driver is gone is not refused: its JVM is about to end."""
+def holder(folder: Path, flow: str) -> Holder | None:
+    """Who runs the flow now; nobody when its lock is free."""
     path = folder / LOCK
     if folder in _held_here:
-        raise _unknown(folder, flow).refusal()
+        return _unknown(folder, flow)
     if not path.exists() or _free(path):
-        return
-    holder = _read(folder) or _unknown(folder, flow)
-    if not holder.gone():
-        raise holder.refusal()
+        return None
+    found = _unknown(folder, flow)
+    return None if found.gone() else found
+
+
+def refuse_if_held(folder: Path, flow: str) -> None:
+    """The quick look before Spark starts. A holder whose driver is gone is not refused: its JVM is about to end."""
+    if (found := holder(folder, flow)) is not None:
+        raise found.refusal()
 
 
 def acquire(spark: SparkSession, folder: Path, flow: str) -> Lock:

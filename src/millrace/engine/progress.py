@@ -4,18 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
-from millrace.engine.sources import DEAD
+from millrace.engine.sources import ARRIVED, DEAD
 from millrace.flow.windows import ALLOWED, LATE_METRIC, REFUSED
+
+# What an epoch spends its time on, in our words: Spark's own names for it.
+PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "look": ("latestOffset",),  # asking the broker how far the topics go
+        "plan": ("getBatch", "queryPlanning"),
+        "record": ("walCommit",),  # writing into the checkpoint what is going to be read
+        "work": ("addBatch",),  # reading, the stream's function, state, writing
+        "commit": ("commitOffsets", "commitBatch"),
+    }
+)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One epoch. Of `rows_in`, `dead` did not fit, and `late` came when a window of theirs had closed: `allowed` of
-    these counted nevertheless, `refused` did not, in at least one window. The rest of the late ones was dropped by
-    Spark's own windows and joins; its windows count them when they are put together, so they may be more in truth."""
+    """One epoch.
+
+    Rows: of `rows_in`, `dead` did not fit, and `late` came when a window of theirs had closed: `allowed` of these
+    counted nevertheless, `refused` did not, in at least one window. The rest of the late ones was dropped by Spark's
+    own windows and joins; its windows count them when they are put together, so they may be more in truth. `rows_out`
+    is None where nobody counts: several outputs in one epoch. The rates are over the epoch's own time, pauses between
+    epochs left out: how fast the flow can, not how much there is.
+
+    Time: `at` is when the epoch ended. `phases_ms` divides `epoch_ms` by the words of `PHASES`, what is left is
+    "other". `watermark_gap_s` is how far the watermark was behind `at`: the lateness that is waited for, and the age of
+    the events.
+
+    State: rows that are kept, bytes of memory (for RocksDB its tables and caches) and of RocksDB's files on the
+    executors' disks.
+
+    Lag: `lag_records` counts the offsets that were in the topics and not read when the epoch began to read; `lag_s` is
+    0 when there were none, and otherwise how long before `at` the newest record arrived that has been read: what
+    arrived since may be unread. None where a source does not tell.
+    """
 
     flow: str
     epoch: int
@@ -28,6 +56,15 @@ class Progress:
     rows_per_s: float
     epoch_ms: int
     watermark: datetime | None
+    at: datetime
+    rows_out_per_s: float | None
+    phases_ms: Mapping[str, int]
+    watermark_gap_s: float | None
+    state_rows: int
+    state_bytes: int
+    state_disk_bytes: int
+    lag_records: int | None
+    lag_s: float | None
 
 
 @dataclass(frozen=True)
@@ -44,7 +81,12 @@ def progress_of(flow: str, report: Mapping[str, Any]) -> Progress:
     """From Spark's report of an epoch, as its JSON says it."""
     written = report["sink"].get("numOutputRows", -1)
     allowed, refused = _late(report, ALLOWED), _late(report, REFUSED)
-    dropped = sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report["stateOperators"])
+    dropped = _state(report, "numRowsDroppedByWatermark")
+    epoch_ms = report["durationMs"].get("triggerExecution", 0)
+    began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00"))
+    at = began.astimezone(UTC) + timedelta(milliseconds=epoch_ms)
+    watermark = _time(report.get("eventTime", {}).get("watermark"))
+    lag_records = _lag_records(report)
     return Progress(
         flow=flow,
         epoch=report["batchId"],
@@ -55,8 +97,19 @@ def progress_of(flow: str, report: Mapping[str, Any]) -> Progress:
         allowed=allowed,
         refused=refused,
         rows_per_s=_number(report.get("processedRowsPerSecond")),
-        epoch_ms=report["durationMs"].get("triggerExecution", 0),
-        watermark=_time(report.get("eventTime", {}).get("watermark")),
+        epoch_ms=epoch_ms,
+        watermark=watermark,
+        at=at,
+        rows_out_per_s=written * 1000 / epoch_ms if written >= 0 and epoch_ms else None,
+        phases_ms=_phases_ms(report["durationMs"], epoch_ms),
+        watermark_gap_s=(at - watermark).total_seconds() if watermark else None,
+        state_rows=_state(report, "numRowsTotal"),
+        state_bytes=_state(report, "memoryUsedBytes"),
+        state_disk_bytes=sum(
+            int(operator.get("customMetrics", {}).get("rocksdbSstFileSize", 0)) for operator in report["stateOperators"]
+        ),
+        lag_records=lag_records,
+        lag_s=_lag_s(report, at) if lag_records else (None if lag_records is None else 0.0),
     )
 
 
@@ -68,6 +121,33 @@ def spans_of(report: Mapping[str, Any], metrics: Mapping[str, str]) -> list[Span
         for outside, end in (source.get("endOffset") or {}).items():
             spans.append(Span(outside, starts.get(outside), end, _dead(report, metrics[outside])))
     return spans
+
+
+def _phases_ms(spent_ms: Mapping[str, int], epoch_ms: int) -> Mapping[str, int]:
+    phases = {word: sum(spent_ms.get(name, 0) for name in names) for word, names in PHASES.items()}
+    return MappingProxyType({**phases, "other": max(epoch_ms - sum(phases.values()), 0)})
+
+
+def _state(report: Mapping[str, Any], name: str) -> int:
+    return sum(int(operator.get(name, 0)) for operator in report["stateOperators"])
+
+
+def _lag_records(report: Mapping[str, Any]) -> int | None:
+    """Offsets between where the epoch ended and where the topics did, as Spark was told when it began."""
+    behind = None
+    for source in report["sources"]:
+        ends = source.get("endOffset")
+        for outside, latest in (source.get("latestOffset") or {}).items() if isinstance(ends, Mapping) else ():
+            read = ends.get(outside, {})
+            behind = (behind or 0) + sum(max(last - read.get(number, 0), 0) for number, last in latest.items())
+    return behind
+
+
+def _lag_s(report: Mapping[str, Any], at: datetime) -> float | None:
+    """Of several sources, that of the one whose newest record is the oldest."""
+    observed = report.get("observedMetrics", {}).values()
+    arrived_ms = [int(counts[ARRIVED]) for counts in observed if counts.get(ARRIVED) is not None]
+    return max(at.timestamp() - min(arrived_ms) / 1000, 0.0) if arrived_ms else None
 
 
 def _dead(report: Mapping[str, Any], metric: str) -> int:

@@ -1,17 +1,20 @@
 """A run: all flows of an app, from start to a clean stop.
 
 What holds: a flow is started only while its lock is held; a stop lets the epoch at hand end, so that every offset that
-was written has its commit; the dead letters of every epoch that was heard of are written before the run ends.
+was written has its commit; the dead letters of every epoch that was heard of are written before the run ends. A flow
+that fails does not stop the others: it is started again if its failure may pass (`restarts`), and ends otherwise; the
+run ends with that error when nothing is left to run, or when it is stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import random
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,30 +23,33 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from millrace.capture import Captures, status, truncates
+from millrace.capture import Captures
 from millrace.config import Settings
 from millrace.engine import definition, failures, lock, running
 from millrace.engine.deadletters import DeadLetters
+from millrace.engine.places import Places
 from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
+from millrace.engine.restarts import MOST_TRIES_ONCE, Restarts, passes
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_lives, kill, log_file, session
 from millrace.engine.sources import Source
-from millrace.engine.tables import TableSource, known
+from millrace.engine.standing import Board, Standing, State
+from millrace.engine.tending import Tending
 from millrace.engine.traffic import TrafficThread
 from millrace.errors import (
-    CaptureFailed,
+    FlowFailed,
+    FlowLocked,
+    FlowReplaced,
     FlowUnknown,
     MillraceError,
     RowUnreadable,
     SessionGone,
-    SlotLost,
-    TableBroken,
     TableChanged,
     nearest,
 )
-from millrace.flow import App, Graph, Table
+from millrace.flow import App, Graph
 from millrace.log import Log
 
 # An epoch that has not ended by then is interrupted; it will be done again.
@@ -63,7 +69,10 @@ class Run:
     `only` names the flows to run (all otherwise), `fresh` those that forget their checkpoint first, `once` ends each
     flow when it has read what is there now. A given `spark` is used and left running, and so is a given `log`.
     With `replay` the flows run once more, into outputs of their own. `trigger` is how often a flow looks for records;
-    `captures` says whether to see to the app's captures.
+    `captures` says whether to see to the app's captures. In a `trial` nothing is started again after a failure, and no
+    consumer group is told of.
+
+    `standings` tells how each flow stands, `failed` why one ended that is not started again.
     """
 
     app: App
@@ -76,6 +85,7 @@ class Run:
     spark: SparkSession | None = None
     log: Log | None = None
     captures: bool = True
+    trial: bool = False
     trigger: str = running.TRIGGER
     replay: Replay | None = None
 
@@ -83,14 +93,19 @@ class Run:
     flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
     aside: dict[str, Path] = field(default_factory=dict, init=False)
     makers: list[TrafficThread] = field(default_factory=list, init=False)
+    standings: dict[str, Standing] = field(default_factory=dict, init=False)
+    failed: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _waiting: list[Flow] = field(default_factory=list, init=False)
+    _restarts: dict[str, Restarts] = field(default_factory=dict, init=False)
+    _troubled: dict[str, MillraceError] = field(default_factory=dict, init=False)
+    _begun: set[str] = field(default_factory=set, init=False)
+    _raised: bool = field(default=False, init=False)
     _letters: dict[str, DeadLetters] = field(default_factory=dict, init=False)
     _own_session: bool = field(default=False, init=False)
     _locks_seen: float = field(default=0.0, init=False)
     _tended: float = field(default=0.0, init=False)
     _snapshots_seen: float = field(default=0.0, init=False)
     _unread: dict[Flow, list[str]] = field(default_factory=dict, init=False)
-    _troubles: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
@@ -105,6 +120,9 @@ class Run:
             self.once = self.once or self.replay.until is not None
         self._log = self.log or Log(self.settings)
         self._captures = Captures(self.settings, self._log)
+        self._tending = Tending(self._captures, [each.capture.name for each in self.graph.databases if self.captures])
+        self._places = Places(self._log, self.graph.app)
+        self._board = Board(definition.folder_of(self.settings, self.graph.app, "flow").parent)
         self._log_file = log_file(self.settings)
 
     @property
@@ -143,6 +161,10 @@ class Run:
             self._own_session = True
             self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
         self._waiting = list(self.planned)
+        self._restarts = {flow.name: Restarts() for flow in self._waiting}
+        self.standings = {flow.name: Standing.new(flow.name) for flow in self._waiting}
+        if not self.trial:
+            self._places.start()
         self._start_ready()
         if self.traffic and self.replay is None:
             self.makers = [TrafficThread(traffic, self._log) for traffic in self.graph.traffic]
@@ -150,39 +172,44 @@ class Run:
                 maker.start()
 
     def poll(self) -> list[Progress]:
-        """What happened since the last time. Raises the error of a flow, or of traffic, that ended by itself."""
+        """What happened since the last time. Raises the error of the last flow that could run, or of traffic."""
+        # Asked before the news: what a flow did until it failed is heard before it is let go.
+        ended = [(flow, failure) for flow in self.flows.values() if (failure := flow.failure()) is not None]
         heard = self._hear(self.flows.values())
-        self._adapt()
-        self._raise_failure()
+        for flow, failure in ended:
+            if self.flows.get(flow.flow.name) is flow:
+                self._recover(flow, failure)
+        self._raise_traffic_failure()
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
-            for flow in self.flows.values():
-                flow.lock.check()
-                flow.mark_seen()
+            self._check_locks()
             self._locks_seen = time.monotonic()
         if time.monotonic() - self._tended > _TEND_S:
-            for database in self.graph.databases if self.captures else ():
-                self._tend(database.capture.name)
+            self._tending.tend()
             self._tended = time.monotonic()
         self._start_ready()
+        self._board.show(self.standings, time.monotonic())
         return heard
 
     @property
     def done(self) -> bool:
         """Whether nothing runs and nothing waits to run: with `once`, everything has been read."""
-        return not self._waiting and not any(flow.active for flow in self.flows.values())
+        return not self._waiting and not any(
+            flow.active or flow.failure() is not None
+            for flow in self.flows.values()  # one that failed may come back
+        )
 
     def stop(self, wait_s: float = STOP_S) -> list[Progress]:
         """Ends everything: made-up traffic, then each flow after its epoch, then the session if it is the run's own.
 
-        Gives what was heard at last, and raises what ended a flow by itself. Flows that have not ended after `wait_s`
-        are interrupted.
+        Gives what was heard at last, and raises what ended a flow by itself, or keeps one from running. Flows that have
+        not ended after `wait_s` are interrupted.
         """
         self._waiting.clear()
         for maker in self.makers:
             maker.stop(wait_s)
         try:
             self._end_flows(wait_s)
-            heard = self._hear(self.flows.values())
+            heard = self._hear(self.flows.values(), last=True)
             self._raise_failure()
         except KeyboardInterrupt:
             self.kill()
@@ -196,6 +223,7 @@ class Run:
     def kill(self) -> None:
         """Ends everything at once. The epoch at hand is lost and done again by the next run."""
         if self._own_session:
+            self._places.end()
             self.flows.clear()
             self.makers.clear()
             kill()
@@ -224,60 +252,104 @@ class Run:
             with contextlib.suppress(MillraceError):  # the error at hand is the one to tell about
                 self.stop()
 
-    def _tend(self, capture: str) -> None:
-        """A server that is away is waited for, and told of once; a gap in the changes ends the run."""
+    def _recover(self, flow: RunningFlow, failure: MillraceError) -> None:
+        """Starts a flow again that met a table which somebody changed, if it can go on with it; otherwise it failed."""
         try:
-            self._captures.tend(capture)
-            for line in truncates.mend(self._captures, capture):
-                _logger.warning(line)
-        except (SlotLost, CaptureFailed):
-            raise
+            adapted = isinstance(failure, TableChanged | RowUnreadable) and self._tending.adapted(flow, failure)
         except MillraceError as error:
-            if str(error) not in self._troubles:
-                _logger.warning("capture %s: %s", capture, error)
-            self._troubles.add(str(error))
-        else:
-            self._troubles.clear()
+            return self._fail(flow.flow, error)
+        if not adapted:
+            return self._fail(flow.flow, failure)
+        flow.lock.release()
+        del self.flows[flow.flow.name]
+        self._waiting.append(flow.flow)
+        return None
 
-    def _adapt(self) -> None:
-        """Starts a flow again that met a table which somebody changed, if it can go on with it."""
+    def _fail(self, flow: Flow, error: MillraceError) -> None:
+        """Lets a flow go that failed, to be started again later if that may help. Raises when nothing else is left."""
+        self._let_flow_go(flow)
+        if isinstance(error, FlowLocked | FlowReplaced):
+            self._board.leave(flow.name)
+        if self.trial or self._session_ended():
+            raise error
+        restarts = self._restarts[flow.name]
+        if passes(error) and not (self.once and restarts.in_a_row >= MOST_TRIES_ONCE):
+            chance = random.random()  # noqa: S311 -- apart is enough, nobody has to be surprised
+            wait_s, news = restarts.failed(time.monotonic(), str(error), chance)
+            self._troubled[flow.name] = error
+            self._waiting.append(flow)
+            self._becomes(flow.name, "restarting", str(error))
+            level = logging.WARNING if news else logging.DEBUG
+            told = {"event": "restart", "flow": flow.name, "failures": restarts.in_a_row, "wait_s": round(wait_s, 1)}
+            _logger.log(
+                level, "%s is started again in %.0f s: %s %s", flow.name, wait_s, error.code, error.what, extra=told
+            )
+            return
+        self._end(flow, error)
+        if self.done:
+            self._raised = True
+            raise next(iter(self.failed.values()))
+
+    def _end(self, flow: Flow, error: MillraceError) -> None:
+        """For this run."""
+        self.failed[flow.name] = error
+        self._becomes(flow.name, "failed", str(error))
+        self._leave_out(flow)
+        if not self.done:  # or the run itself ends with it
+            _logger.error("%s", error, extra={"event": "failure", "flow": flow.name, "code": error.code})
+
+    def _leave_out(self, failed: Flow) -> None:
+        """With `once`, what a failed flow feeds is not started on half of its input."""
+        for flow in list(self._waiting):
+            if self.once and failed.feeds(flow):
+                self._waiting.remove(flow)
+                self._becomes(flow.name, "failed", f"it was not started, because {failed.name} failed")
+                self._leave_out(flow)
+
+    def _let_flow_go(self, flow: Flow) -> None:
+        if (started := self.flows.get(flow.name)) is None:
+            return
+        if started.active:
+            started.stop_now()
+        if started.active:  # two would write its checkpoint
+            raise FlowFailed(flow=flow.name, reason="its epoch could not be interrupted", log=self._log_file)
+        started.lock.release()
+        del self.flows[flow.name]
+
+    def _session_ended(self) -> bool:
+        """Whether Spark is of no use any more: no flow could be started again."""
+        assert self.spark is not None
+        return not jvm_lives() or bool(self.spark.sparkContext._jsc.sc().isStopped())
+
+    def _check_locks(self) -> None:
         for flow in list(self.flows.values()):
-            failure = flow.failure()
-            if isinstance(failure, TableChanged | RowUnreadable) and self._adapted(flow, failure):
-                flow.lock.release()
-                del self.flows[flow.flow.name]
-                self._start_flow(flow.flow, fresh=())
+            try:
+                flow.lock.check()
+            except MillraceError as error:
+                self._fail(flow.flow, error)
+            else:
+                flow.mark_seen()
 
     def _raise_failure(self) -> None:
         for flow in self.flows.values():
             if (failure := flow.failure()) is not None:
+                self._becomes(flow.flow.name, "failed", str(failure))
                 raise failure
+        for error in () if self._raised else (*self.failed.values(), *self._troubled.values()):
+            raise error
+        self._raise_traffic_failure()
+
+    def _raise_traffic_failure(self) -> None:
         for maker in self.makers:
             if (failure := maker.failure()) is not None:
                 raise failure
 
-    def _adapted(self, flow: RunningFlow, failure: TableChanged | RowUnreadable) -> bool:
-        """Whether the flow can go on with a table that was changed: its columns are looked up again, and are other ones
-        now. (Rows are kept as text, so the flow's state does not mind.)"""
-        for source in flow.sources:
-            if not isinstance(source, TableSource) or source.captured.name != failure.facts["table"]:
-                continue
-            capture = source.table.capture
-            if capture is None:
-                return False
-            # A value may be too large for its column's type because that was made wider.
-            columns = json.loads(str(failure.facts.get("columns", "null")))
-            changed = self._captures.refresh(capture.name, {source.captured.name: [tuple(columns)]} if columns else {})
-            change = changed.get(source.captured.name)
-            if change is None:  # nothing happened, or another flow of this run has looked before
-                return known(source.table, self._log) != source.captured
-            if change.breaks:
-                raise TableBroken(flow=flow.flow.name, table=source.captured.name, reason=change.breaks)
-            _logger.warning("%s goes on: %s", flow.flow.name, "; ".join(change.words))
-            return True
-        return False
-
     def _let_go(self) -> None:
+        for flow in self.flows.values():
+            if self.standings[flow.flow.name].state == "running":
+                self._becomes(flow.flow.name, "ended")
+        self._board.show(self.standings, time.monotonic(), at_last=True)
+        self._places.finish()
         for flow in self.flows.values():
             flow.lock.release()
         self.flows.clear()
@@ -304,9 +376,18 @@ class Run:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
         self._look_at_snapshots()
         for flow in list(self._waiting):
+            if flow not in self._waiting or not self._restarts[flow.name].due(time.monotonic()):
+                continue
             if (not self.once or not self._fed(flow)) and not self._unread.get(flow):
                 self._waiting.remove(flow)
-                self._start_flow(flow, self.fresh)
+                try:
+                    self._start_flow(flow, () if flow.name in self._begun else self.fresh)
+                except MillraceError as error:
+                    self._fail(flow, error)
+                except (Py4JError, PySparkException) as error:
+                    if not jvm_lives():
+                        raise
+                    self._fail(flow, failures.run_failed(flow, error, self._log_file))
 
     def _look_at_snapshots(self) -> None:
         """A flow's first events must not meet a table of which only some rows are read yet: it waits for the rest."""
@@ -314,27 +395,15 @@ class Run:
         if not self._waiting or not self.captures or soon:
             return
         for flow in self._waiting:
-            tables = self._captured(flow) if self._is_new(flow) else []
-            unread = [table.name for table in tables if self._is_unread(table)]
+            unread = self._tending.unread(flow) if self._is_new(flow) else []
             if unread and flow not in self._unread:
                 _logger.warning("%s waits until all rows of %s are read", flow.name, ", ".join(unread))
             self._unread[flow] = unread
         self._snapshots_seen = time.monotonic()
 
-    def _captured(self, flow: Flow) -> list[Table]:
-        """The tables that a flow reads beside something else; one that it reads alone may come bit by bit."""
-        if flow.shared is not None:
-            return []
-        return [source for source in flow.reads if isinstance(source, Table) and source.capture is not None]
-
     def _is_new(self, flow: Flow) -> bool:
         begun = running.committed(self._folder(flow) / definition.CHECKPOINT)
         return not begun or any(stream.name in self.fresh for stream in flow.streams)
-
-    def _is_unread(self, table: Table) -> bool:
-        assert table.capture is not None
-        names = status.unread(self._captures, table.capture.name)
-        return any(table.table in (name, name.partition(".")[2]) for name in names)
 
     def _fed(self, flow: Flow) -> bool:
         busy = [*self._waiting, *(running.flow for running in self.flows.values() if running.active)]
@@ -353,6 +422,7 @@ class Run:
             replay=self.replay,
         )
         self.flows[flow.name] = started
+        self._begun.add(flow.name)
         if aside:
             self.aside[flow.name] = aside
         for source in started.sources if self.replay is None else ():
@@ -360,14 +430,36 @@ class Run:
                 folder = definition.folder_of(self.settings, self.graph.app, "_dead")
                 self._letters[source.name] = DeadLetters(source, folder, self._log)
         self._keep(started, started.committed())
+        self._places.note(flow.name, started.committed())
+        self._troubled.pop(flow.name, None)
+        self._restarts[flow.name].started(time.monotonic())
+        self._becomes(flow.name, "running")
+        _logger.info("%s runs", flow.name, extra={"event": "start", "flow": flow.name})
 
-    def _hear(self, flows: Iterable[RunningFlow]) -> list[Progress]:
+    def _hear(self, flows: Iterable[RunningFlow], *, last: bool = False) -> list[Progress]:
         heard = []
-        for flow in flows:
-            for progress, spans in flow.news():
-                self._keep(flow, spans)
+        for flow in list(flows):
+            name, news = flow.flow.name, flow.news()
+            for progress, _ in news:
+                self._restarts[name].committed(time.monotonic())
+                self.standings[name] = self.standings[name].after(progress)
                 heard.append(progress)
+            if flow.idle:
+                self.standings[name] = self.standings[name].sign(datetime.fromisoformat(flow.idle))
+            if self.standings[name].state == "running" and not flow.active and flow.failure() is None:
+                self._becomes(name, "ended")
+            try:
+                for _, spans in news:
+                    self._keep(flow, spans)
+                    self._places.note(name, spans)
+            except MillraceError as error:
+                if last:
+                    raise
+                self._fail(flow.flow, error)
         return heard
+
+    def _becomes(self, flow: str, state: State, error: str | None = None) -> None:
+        self.standings[flow] = self.standings[flow].becomes(state, error)
 
     def _keep(self, flow: RunningFlow, spans: list[Span]) -> None:
         assert self.spark is not None

@@ -55,7 +55,7 @@ _STOP_NOW = "15s"
 
 @dataclass
 class RunningFlow:
-    """A started flow and what has been heard of it."""
+    """A started flow and what has been heard of it. `idle` is when it last looked and found nothing new."""
 
     flow: Flow
     sources: tuple[AnySource, ...]
@@ -63,6 +63,7 @@ class RunningFlow:
     lock: Lock
     query: StreamingQuery
     log: Path
+    idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
 
     @property
@@ -73,18 +74,21 @@ class RunningFlow:
     def news(self) -> list[tuple[Progress, list[Span]]]:
         """The epochs since the last time, oldest first, each with the offsets that it read."""
         metrics = {source.outside: source.metric for source in self.sources}
-        fresh = []
+        fresh, idle = [], ""
         # As JSON and only the new ones: PySpark's own `recentProgress` makes hundreds of calls into the JVM.
         reports = self.query._jsq.recentProgress()
         for place in reversed(range(len(reports))):
             each = reports[place]
-            if each.batchId() <= self._last_epoch:
+            if each.batchId() <= self._last_epoch or each.timestamp() == self.idle:
                 break
             report = json.loads(each.json())
             if "addBatch" in report["durationMs"]:  # otherwise it tells that there was nothing to do
                 fresh.append((progress_of(self.flow.name, report), spans_of(report, metrics)))
+            else:
+                idle = max(idle, report["timestamp"])
         if fresh:
             self._last_epoch = fresh[0][0].epoch
+        self.idle = max(self.idle, idle)
         return fresh[::-1]
 
     def failure(self) -> MillraceError | None:

@@ -32,7 +32,7 @@ from millrace.log import DataSource, Log
 FIRST_RECORDS_AN_EPOCH = 50_000
 MOST_RECORDS_AN_EPOCH = 250_000
 
-ROWS, DEAD, MARKERS = "rows", "dead", "markers"
+ROWS, DEAD, MARKERS, ARRIVED = "rows", "dead", "markers", "arrived"
 
 # Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
 # drive the watermark to a place from which it never comes back.
@@ -94,7 +94,7 @@ class Source:
         parsed = self._parsed(self._before_end(raw)).select(
             _PARSED, self._misfit().alias(DEAD), "partition", "timestamp"
         )
-        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD)]
+        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD), newest()]
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
         if self.topic.time is None:
             return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
@@ -212,6 +212,11 @@ class Source:
 
     def _needed(self) -> list[StructField]:
         return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
+
+
+def newest() -> Column:
+    """To be observed: when the newest record arrived."""
+    return F.unix_millis(F.max("timestamp")).alias(ARRIVED)
 
 
 def clock_of(topic: Topic, folder: Path | None, once: bool, time: str | None = None) -> Clock:

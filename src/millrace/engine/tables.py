@@ -17,7 +17,7 @@ from millrace.capture.reading import UNREADABLE
 from millrace.config import Settings
 from millrace.engine import sources
 from millrace.engine.session import session
-from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS
+from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, newest
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.flow.lookups import Known, offer
@@ -67,7 +67,8 @@ class TableSource:
     def stream(self, spark: SparkSession) -> DataFrame:
         install(spark)
         if isinstance(self.readable, Changes):
-            return changes(self._records(spark, FIRST_RECORDS_AN_EPOCH), self.captured)
+            raw = self._records(spark, FIRST_RECORDS_AN_EPOCH)
+            return changes(raw.observe(self.metric, newest()), self.captured)
         signed = self._signed(kernel.latest_by_key(self._records(spark, FIRST_RECORDS_AN_EPOCH)))
         # A lookup reads all that there is: an event must not meet the table as it was.
         return offer(signed, Known(self.captured, self._records(spark), self._looked_up))
@@ -122,6 +123,7 @@ class TableSource:
                 F.count(F.lit(1)).alias(ROWS),
                 F.lit(0).cast("long").alias(DEAD),
                 F.count(F.when(awaited, 1)).alias(AWAITED),
+                *([newest()] if "timestamp" in rows.columns else []),  # of a lookup, the events tell
             )
         stops = F.col("error").isNotNull() & ~awaited
         return rows.where(F.when(stops, F.raise_error(told).cast("boolean")).otherwise(kept))

@@ -22,4 +22,5 @@ from millrace.errors.kernel import *  # noqa: F403
 from millrace.errors.local import *  # noqa: F403
 from millrace.errors.log import *  # noqa: F403
 from millrace.errors.machine import *  # noqa: F403
+from millrace.errors.serve import *  # noqa: F403
 from millrace.errors.testing import *  # noqa: F403

@@ -22,6 +22,7 @@ from millrace.log.group_reader import GroupReader
 from millrace.log.groups import GroupDescription, Groups, GroupSummary, Member, Move
 from millrace.log.java import java_options
 from millrace.log.lag import Lag
+from millrace.log.places import GroupPlace
 from millrace.log.reader import Reader
 from millrace.log.record import Headers, Position, Record, Value, position
 from millrace.log.registry import Registry
@@ -34,6 +35,7 @@ __all__ = [
     "DeadLetters",
     "Format",
     "GroupDescription",
+    "GroupPlace",
     "GroupReader",
     "GroupSummary",
     "Groups",
@@ -101,6 +103,10 @@ class Log:
     def format(self, topic: str, name: str, schema: Path | str | None = None) -> Format:
         """How values of a topic are encoded and decoded: "json", "avro" or "protobuf". Writing needs a schema."""
         return format_of(self._registry, topic, self.topics.outside(topic), name, schema)
+
+    def place(self, group: str) -> GroupPlace:
+        """For telling where a group stands that nobody reads with."""
+        return GroupPlace(self._connection, group)
 
     def join(
         self,

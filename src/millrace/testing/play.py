@@ -227,7 +227,8 @@ class Play:
             self._run.start()
 
     def _new_run(self, **options: Any) -> Run:
-        options |= {"spark": self.spark, "log": self.log, "trigger": "0 seconds", "traffic": False, "captures": False}
+        options |= {"spark": self.spark, "log": self.log, "trigger": "0 seconds"}
+        options |= {"traffic": False, "captures": False, "trial": True}
         run = Run(self.app, self._settings, **options)
         for topic in run.graph.topics:
             self.log.topics.ensure(topic.name, partitions=self._partitions)

@@ -1,0 +1,72 @@
+"""The flows of a project as `millrace status` shows them: from their locks and what their runs write beside them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from millrace.config import Settings
+
+COLUMNS = (
+    "app", "flow", "state", "epoch", "at", "rows_per_s", "lag_records", "lag_s", "watermark_gap_s", "dead", "late",
+    "restarts",
+)  # fmt: skip
+
+
+def flows(settings: Settings) -> list[dict[str, Any]]:
+    """Every flow that was ever run under this prefix. `state` is its run's word while it runs; afterwards "failed" if
+    it had failed for good, "died" if its run did not say farewell, and "stopped"."""
+    if not settings.checkpoints.is_dir():
+        return []
+    found = []
+    for folder in sorted(path for path in settings.checkpoints.glob("*/*") if path.is_dir()):
+        app = settings.unnamed(folder.parent.name)
+        if app is not None and not folder.name.startswith("_"):
+            found.append(_flow(app, folder))
+    return found
+
+
+def _flow(app: str, folder: Path) -> dict[str, Any]:
+    from millrace.engine import lock, standing
+
+    told = standing.read(folder)
+    last = told.get("last") or {}
+    holder = lock.holder(folder, folder.name)
+    return {
+        "app": app,
+        "flow": folder.name,
+        "state": _state(told.get("state"), holder is not None),
+        "epoch": last.get("epoch"),
+        "at": _time(last.get("at")),
+        "rows_per_s": last.get("rows_per_s"),
+        "rows_out_per_s": last.get("rows_out_per_s"),
+        "lag_records": last.get("lag_records"),
+        "lag_s": last.get("lag_s"),
+        "watermark_gap_s": _gap_s(last.get("watermark"), holder is not None, last.get("watermark_gap_s")),
+        "dead": told.get("dead"),
+        "late": told.get("late"),
+        "restarts": told.get("restarts"),
+        "error": told.get("error"),
+        "pid": holder.pid if holder else None,
+        "host": holder.host if holder else None,
+        "since": holder.since if holder else None,
+    }
+
+
+def _state(said: str | None, held: bool) -> str:
+    if held:
+        return said if said in ("restarting", "failed") else "running"
+    if said in ("failed", "restarting"):
+        return "failed" if said == "failed" else "stopped"
+    return "died" if said == "running" else "stopped"
+
+
+def _gap_s(watermark: str | None, runs: bool, then_s: float | None) -> float | None:
+    """To now while it runs: a watermark that does not move falls behind."""
+    reached = _time(watermark)
+    return (datetime.now(UTC) - reached).total_seconds() if runs and reached else then_s
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,144 @@
+"""`Standing`: how a flow stands, summed up from its epochs' `Progress`. What is shown, measured and logged is read from
+here, and never from Spark.
+
+The run writes it beside the checkpoint (`progress.json`), so that `millrace status` of another process can read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from millrace.engine.progress import Progress
+
+FILE = "progress.json"
+SHOW_S = 1.0
+
+# waiting: for those that feed it. restarting: it failed, and is started again soon. failed: not again in this run.
+# ended: it has read what was there, or was stopped.
+State: TypeAlias = Literal["waiting", "running", "restarting", "failed", "ended"]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A flow since the run began. `rows_out` is None while nobody has counted any; `phases_ms` is what its epochs spent
+    on what, in the words of `progress.PHASES`.
+
+    `heard` is when it last gave a sign: it was started, an epoch ended, or it looked and found nothing new. `error` is
+    the sentence of its last failure, `restarts` how often it was started again.
+    """
+
+    flow: str
+    state: State
+    since: datetime
+    heard: datetime
+    epochs: int = 0
+    rows_in: int = 0
+    rows_out: int | None = None
+    dead: int = 0
+    late: int = 0
+    allowed: int = 0
+    refused: int = 0
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    error: str | None = None
+    last: Progress | None = None
+
+    @classmethod
+    def new(cls, flow: str) -> Standing:
+        now = _now()
+        return cls(flow, "waiting", now, now)
+
+    def after(self, progress: Progress) -> Standing:
+        """One epoch later."""
+        out = self.rows_out if progress.rows_out is None else (self.rows_out or 0) + progress.rows_out
+        return replace(
+            self,
+            heard=max(progress.at, self.heard),
+            epochs=self.epochs + 1,
+            rows_in=self.rows_in + progress.rows_in,
+            rows_out=out,
+            dead=self.dead + progress.dead,
+            late=self.late + progress.late,
+            allowed=self.allowed + progress.allowed,
+            refused=self.refused + progress.refused,
+            phases_ms={word: self.phases_ms.get(word, 0) + spent for word, spent in progress.phases_ms.items()},
+            last=progress,
+        )
+
+    def becomes(self, state: State, error: str | None = None) -> Standing:
+        """In another state from now on. The sentence of the last failure stays until the next."""
+        again = self.state == "restarting" and state == "running"
+        now = _now()
+        return replace(
+            self,
+            state=state,
+            since=now,
+            heard=now if state == "running" else self.heard,
+            restarts=self.restarts + again,
+            error=error or self.error,
+        )
+
+    def sign(self, at: datetime) -> Standing:
+        """It looked and found nothing new."""
+        return replace(self, heard=at) if at > self.heard else self
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values, times in UTC."""
+        found = {name: value for name, value in vars(self).items() if name != "last"}
+        if self.last is not None:
+            last = {**vars(self.last), "phases_ms": dict(self.last.phases_ms)}
+            found["last"] = {name: _plain(value) for name, value in last.items() if name != "flow"}
+        return {name: _plain(value) for name, value in found.items()}
+
+
+class Board:
+    """Where the flows of a run are shown to other processes. One that is not the run's own (any more) is left alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._shown: dict[str, tuple[float, Standing]] = {}
+        self._left: set[str] = set()
+
+    def leave(self, flow: str) -> None:
+        self._left.add(flow)
+
+    def show(self, standings: Mapping[str, Standing], now: float, *, at_last: bool = False) -> None:
+        """Writes what changed, not more often than somebody would look."""
+        for flow, current in standings.items():
+            shown_at, shown = self._shown.get(flow, (now - SHOW_S, None))
+            if current is shown or current.state == "waiting" or flow in self._left:
+                continue
+            if at_last or now - shown_at >= SHOW_S:
+                with contextlib.suppress(OSError):
+                    write(self._folder / flow, current)
+                self._shown[flow] = (now, current)
+
+
+def write(folder: Path, standing: Standing) -> None:
+    """A reader finds the old text or the new one. Nothing depends on it after a crash: the disk is not waited for."""
+    temporary = folder / f"{FILE}.new"
+    temporary.write_text(json.dumps(standing.facts(), indent=2), encoding="utf-8")
+    temporary.replace(folder / FILE)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What a run wrote; empty where none did."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(value: Any) -> Any:
+    return value.astimezone(UTC).isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
