@@ -117,7 +117,7 @@ def test_a_failing_flow_comes_back_or_ends_and_the_others_go_on(
 def test_once_ends_with_the_error_after_the_others_are_done(
     spark: SparkSession, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_RECORDS_AN_EPOCH", 60)
+    monkeypatch.setattr(sources, "FIRST_RECORDS_AN_EPOCH", 60)
     run = Run(three(), project.settings, once=True, spark=spark)
     project.log.topics.create("numbers", partitions=1)
     write(project, *range(100))

@@ -193,10 +193,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether nothing runs and nothing waits to run: with `once`, everything has been read."""
-        return not self._waiting and not any(
-            flow.active or flow.failure() is not None
-            for flow in self.flows.values()  # one that failed may come back
-        )
+        return not self._waiting and not self._busy()
 
     def stop(self, wait_s: float = STOP_S) -> list[Progress]:
         """Ends everything: made-up traffic, then each flow after its epoch, then the session if it is the run's own.
@@ -406,8 +403,11 @@ class Run:
         return not begun or any(stream.name in self.fresh for stream in flow.streams)
 
     def _fed(self, flow: Flow) -> bool:
-        busy = [*self._waiting, *(running.flow for running in self.flows.values() if running.active)]
-        return any(other.feeds(flow) for other in busy)
+        return any(other.feeds(flow) for other in (*self._waiting, *self._busy()))
+
+    def _busy(self) -> list[Flow]:
+        """The flows at work, and those that failed and were not heard yet: they may come back."""
+        return [flow.flow for flow in self.flows.values() if flow.active or flow.failure() is not None]
 
     def _start_flow(self, flow: Flow, fresh: Collection[str]) -> None:
         assert self.spark is not None
