@@ -136,13 +136,14 @@ class Play:
             raise PlayMisused(reason=f"there is no crash {crash!r}; there are {', '.join(CRASHES)}", where=where)
         if crash == "before write" and not isinstance(self.log, FolderLog):
             raise PlayMisused(reason='a crash "before write" needs the log in a folder, not a broker', where=where)
-        self._started()
         given = [rows] if isinstance(rows, bytes) else tables.read(rows)
         if crash is not None:
-            self._arm(crash)
+            self._arm(crash)  # before they start: an epoch that was left behind is the first to meet it
+            self._started()
             self._write(to, given, key)
             self._crash(crash)
             return
+        self._started()
         for some in [given] if self._draw is None else _cut(given, self._draw):
             self._write(to, some, key)
             if self._draw is not None and self._draw.random() < _CRASHES_OFTEN:
