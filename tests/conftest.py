@@ -11,12 +11,22 @@ import pytest
 
 from millrace import config, local
 from millrace.config import Settings
+from tests.rotation import is_turn
 from tests.shop import Shop, opened
 
 # A run in the background of a shell, or under nohup, has these ignored, and its children inherit that: what they do
 # could not be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out slow tests whose turn is another day, unless somebody names one."""
+    if any("::" in each for each in config.args):
+        return
+    left_out = [item for item in items for mark in item.iter_markers("turn") if not is_turn(*mark.args)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

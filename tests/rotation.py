@@ -10,6 +10,11 @@ from typing import TypeVar
 Case = TypeVar("Case")
 
 
+def is_turn(number: int, of: int) -> bool:
+    """Whether today is the turn of a test that is marked `turn(number, of)`."""
+    return bool(os.environ.get("TEST_ALL")) or datetime.now(UTC).toordinal() % of == number
+
+
 def todays(cases: Sequence[Case], count: int) -> list[Case]:
     if os.environ.get("TEST_ALL"):
         return list(cases)

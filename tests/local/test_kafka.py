@@ -85,6 +85,7 @@ class Load:
         until(lambda: len(self.acknowledged) >= count, f"{count} acknowledged records", 120)
 
 
+@pytest.mark.turn(0, 2)
 def test_acknowledged_records_and_connect_survive_kill_9(folder: Path) -> None:
     settings = config.load(folder)
     with local.held(settings, ("kafka", "connect")) as addresses:
@@ -137,6 +138,7 @@ def held_back(bootstrap: str, topic: str) -> int:
     return sum(committed < written for committed, written in zip(*ends, strict=True))
 
 
+@pytest.mark.turn(0, 2)
 def test_no_transaction_stays_open_for_ever_when_the_broker_is_killed_in_its_commit(folder: Path) -> None:
     settings = config.load(folder)
     with local.held(settings, ("kafka",)) as addresses:
@@ -169,6 +171,7 @@ def leader(log: Log, topic: str) -> str:
     return "kafka" if partition.leader == 1 else f"kafka-{partition.leader}"
 
 
+@pytest.mark.turn(1, 2)
 def test_acks_all_loses_nothing_when_the_leader_is_killed_under_load(three: Settings) -> None:
     log = Log(three)
     log.topics.create("all", partitions=1)
@@ -185,6 +188,7 @@ def test_acks_all_loses_nothing_when_the_leader_is_killed_under_load(three: Sett
     assert len(read) == len(set(read))
 
 
+@pytest.mark.turn(1, 2)
 def test_what_acks_1_can_lose(three: Settings) -> None:
     """Records that only the leader has, acknowledged by it alone, are gone with it.
 
@@ -224,6 +228,7 @@ def test_what_acks_1_can_lose(three: Settings) -> None:
     assert set(values(Log(three), "one")) - {100} == safe.acknowledged == set(range(100))
 
 
+@pytest.mark.turn(1, 2)
 def test_the_number_of_brokers_is_fixed(three: Settings) -> None:
     with pytest.raises(BrokersFixed, match="millrace reset kafka"):
         local.up(three, ("kafka",), brokers=1)
