@@ -170,9 +170,8 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
 def _replay(args: argparse.Namespace) -> Replay | None:
     from millrace.engine.replay import Replay
 
-    start, until = (
-        None if text in (None, "earliest", "checkpoint") else _moment(text) for text in (args.start, args.until)
-    )
+    start = None if args.start in ("earliest", "checkpoint") else _moment(args.start)
+    until = None if args.until is None else _moment(args.until)
     if args.into is not None:
         return Replay(args.into, start, until)
     if args.start != "checkpoint" or args.until is not None:
@@ -200,8 +199,8 @@ def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
 
 
 def _listen(args: argparse.Namespace, settings: Settings) -> Listen | None:
-    if args.metrics is None:
-        return settings.run.metrics
+    if args.metrics is None:  # a replay runs beside the live one, which has the configured port
+        return settings.run.metrics if args.into is None else None
     if (listen := Listen.of(args.metrics)) is None:
         raise UsageInvalid(reason=f"--metrics {args.metrics} is not [HOST:]PORT", command="millrace run")
     return listen

@@ -3,7 +3,8 @@
 checkpoints/<app>/<flow>/
     checkpoint/     Spark's own
     flow.json       this record
-    lock, holder.json
+    progress.json   how it stands, for whoever looks
+    lock, holder.json, seen
 """
 
 from __future__ import annotations

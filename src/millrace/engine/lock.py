@@ -28,6 +28,8 @@ LOCK, HOLDER = "lock", "holder.json"
 
 # After kill -9 of the driver its JVM needs a moment to notice and end.
 ORPHAN_S = 20.0
+# Who looks whether a lock is held (`millrace status`) holds it for that moment.
+LOOKED_AT_S = 1.0
 _LOOK_S = 0.2
 
 # A second descriptor of the same file in this JVM would free the first one's lock when it closes.
@@ -97,21 +99,24 @@ def refuse_if_held(folder: Path, flow: str) -> None:
 
 def acquire(spark: SparkSession, folder: Path, flow: str) -> Lock:
     folder.mkdir(parents=True, exist_ok=True)
-    refuse_if_held(folder, flow)
-    deadline = time.monotonic() + ORPHAN_S
+    if folder in _held_here:
+        raise _unknown(folder, flow).refusal()
+    began = time.monotonic()
     while (channel := _try(spark, folder / LOCK)) is None:
-        holder = _read(folder) or _unknown(folder, flow)
-        if not holder.gone() or time.monotonic() > deadline:
-            raise holder.refusal()
+        found, waited_s = _unknown(folder, flow), time.monotonic() - began
+        if waited_s > (ORPHAN_S if found.gone() else LOOKED_AT_S):
+            raise found.refusal()
         time.sleep(_LOOK_S)
     _held_here.add(folder)
     last = _read(folder)
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    own = Holder(
-        flow, socket.gethostname(), os.getpid(), _started(os.getpid()), now, last.incarnation + 1 if last else 1
-    )
+    own = this_process(flow, last.incarnation + 1 if last else 1)
     write_whole(folder / HOLDER, json.dumps(vars(own), indent=2))
     return Lock(folder, own, (folder / LOCK).stat().st_ino, channel)
+
+
+def this_process(flow: str, incarnation: int = 0) -> Holder:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Holder(flow, socket.gethostname(), os.getpid(), _started(os.getpid()), now, incarnation)
 
 
 def _try(spark: SparkSession, path: Path) -> Any | None:

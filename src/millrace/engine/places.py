@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable
 
 from millrace.engine.progress import Span
-from millrace.errors import MillraceError
+from millrace.errors import KafkaUnreachable, MillraceError
 from millrace.log import GroupPlace, Log
 
 EVERY_S = 5.0
@@ -60,18 +60,21 @@ class Places(threading.Thread):
     def _commit(self) -> None:
         with self._guard:
             changed, self._changed = self._changed, {}
-        try:
-            while changed:
-                flow, offsets = next(iter(changed.items()))
+        said = ""
+        while changed:
+            flow, offsets = next(iter(changed.items()))
+            try:
                 if flow not in self._groups:
                     self._groups[flow] = self._log.place(f"{self._app}.{flow}")
                 self._groups[flow].tell(offsets)
-                del changed[flow]
-        except MillraceError as error:  # the others would wait in vain as long
-            with self._guard:
-                self._changed = {**changed, **self._changed}
-            if error.code != self._said:
-                _logger.warning("consumer groups do not show the lag of flows: %s %s", error.code, error.what)
-            self._said = error.code
-        else:
-            self._said = ""
+            except MillraceError as error:
+                said = f"{error.code} {error.what}"
+                if said != self._said:
+                    _logger.warning("consumer group %s.%s does not show its lag: %s", self._app, flow, said)
+                self._said = said
+                if isinstance(error, KafkaUnreachable):  # the others would wait in vain as long
+                    break
+            del changed[flow]
+        with self._guard:
+            self._changed = {**changed, **self._changed}
+        self._said = said

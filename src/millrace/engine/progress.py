@@ -40,8 +40,8 @@ class Progress:
     State: rows that are kept, bytes of memory (for RocksDB its tables and caches) and of RocksDB's files on the
     executors' disks.
 
-    Lag: `lag_records` counts the offsets that were in the topics and not read when the epoch began to read; `lag_s` is
-    0 when there were none, and otherwise how long before `at` the newest record arrived that has been read: what
+    Lag: `lag_records` counts the offsets that were in the topics when the epoch began and that it left unread; `lag_s`
+    is 0 when there were none, and otherwise how long before `at` the newest record arrived that has been read: what
     arrived since may be unread. None where a source does not tell.
     """
 

@@ -6,15 +6,22 @@ that do not fit are counted again and not kept again: they are among the dead le
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
+from millrace.engine.lock import write_whole
 from millrace.engine.plan import flows_of
 from millrace.errors import ReplayInvalid
-from millrace.flow import Graph, Input, Stream, Topic
+from millrace.flow import Graph, Input, Stream, Topic, Traffic
 from millrace.flow.nodes import checked_name
 from millrace.log import Log
+from millrace.log.deadletters import SUFFIX
+
+# Beside the checkpoints of a replay: from where to where it was begun.
+_RECORD = "replay.json"
 
 
 @dataclass(frozen=True)
@@ -25,28 +32,37 @@ class Bounds:
     end: Mapping[int, int] | None = None
 
 
+WHOLE = Bounds()
+
+
 @dataclass(frozen=True)
 class Replay:
     """What the stream `counts` gives goes to the topic `counts.<into>`. Of topics that no replayed stream writes, those
-    records are read that arrived from `start` on and before `until`."""
+    records are read that arrived from `start` on and before `until`. `outputs` are the topics of its own."""
 
     into: str
     start: datetime | None = None
     until: datetime | None = None
+    outputs: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         checked_name("a replay", self.into, None)
+        if f".{self.into}" == SUFFIX:
+            raise ReplayInvalid(reason=f"the topics of dead letters are named so: {self.into!r}")
         if self.start is not None and self.until is not None and self.start >= self.until:
             raise ReplayInvalid(reason=f"it would begin at {self.start} and end at {self.until}")
 
     def named(self, name: str) -> str:
         return f"{name}.{self.into}"
 
-    def graph(self, graph: Graph, only: Collection[str]) -> Graph:
-        """The graph with other outputs, and other inputs where these are such outputs."""
+    def applied(self, graph: Graph, only: Collection[str]) -> tuple[Graph, Replay]:
+        """The graph with other outputs, and other inputs where these are such outputs; without made-up traffic."""
         flows = [flow for flow in flows_of(graph) if not only or set(only) & {each.name for each in flow.streams}]
         streams = [stream for flow in flows for stream in flow.streams]
         outputs = {each.output: replace(each.output, name=self.named(each.output.name)) for each in streams}
+        taken = {node.name for node in graph.nodes} & {topic.name for topic in outputs.values()}
+        if taken:
+            raise ReplayInvalid(reason=f"the app has {', '.join(sorted(taken))} already; choose another name")
 
         def moved(given: Input) -> Input:
             topic = given.output if isinstance(given, Stream) else given
@@ -55,11 +71,32 @@ class Replay:
         made = {
             each: replace(each, output=outputs[each.output], inputs=tuple(map(moved, each.inputs))) for each in streams
         }
-        nodes = tuple(made.get(node, node) if isinstance(node, Stream) else node for node in graph.nodes)
-        return Graph.of(self.named(graph.app), graph.where, tuple(node for node in nodes if node not in outputs))
+        nodes = (made.get(node, node) if isinstance(node, Stream) else node for node in graph.nodes)
+        kept = tuple(node for node in nodes if node not in outputs and not isinstance(node, Traffic))
+        own = frozenset(topic.name for topic in outputs.values())
+        return Graph.of(self.named(graph.app), graph.where, kept), replace(self, outputs=own)
+
+    def begin(self, folder: Path, log: Log) -> Replay:
+        """The replay as it was begun, which `folder` remembers: a repeat goes on with the same bounds, or is refused.
+        One that begins does so with topics of its own."""
+        own = {"start": self.start and self.start.isoformat(), "until": self.until and self.until.isoformat()}
+        path = folder / _RECORD
+        if path.exists():
+            held = json.loads(path.read_text(encoding="utf-8"))
+            if any(own.values()) and held != own:
+                told = f"{self.into!r} was begun from {held['start'] or 'the oldest'} until {held['until'] or 'no end'}"
+                raise ReplayInvalid(reason=f"{told}; leave both out to go on, or choose another name")
+            start, until = (None if time is None else datetime.fromisoformat(time) for time in held.values())
+            return replace(self, start=start, until=until)
+        for name in sorted(self.outputs):
+            if log.topics.exists(name):
+                raise ReplayInvalid(reason=f"topic {name} is there already; choose another name")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(own, indent=2))
+        return self
 
     def bounds(self, topic: Topic, log: Log) -> Bounds:
-        if topic.name.endswith(f".{self.into}"):  # what the replay itself writes is read whole
-            return Bounds()
+        if topic.name in self.outputs:  # what the replay itself writes is read whole
+            return WHOLE
         start, end = (None if time is None else log.topics.at(topic.name, time) for time in (self.start, self.until))
         return Bounds(start, end)

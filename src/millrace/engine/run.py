@@ -45,6 +45,7 @@ from millrace.errors import (
     FlowUnknown,
     MillraceError,
     RowUnreadable,
+    ServerError,
     SessionGone,
     TableChanged,
     nearest,
@@ -57,7 +58,7 @@ STOP_S = 60.0
 _LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
 _TEND_S = 10.0
-_SNAPSHOT_LOOK_S = 0.5
+_SNAPSHOT_LOOK_S = 2.0
 
 _logger = logging.getLogger("millrace.engine")
 
@@ -116,7 +117,7 @@ class Run:
                     app=self.graph.app, kind="stream", name=name, hint=nearest(name, names), known=", ".join(names)
                 )
         if self.replay is not None:
-            self.graph = self.replay.graph(self.graph, self.only)
+            self.graph, self.replay = self.replay.applied(self.graph, self.only)
             self.once = self.once or self.replay.until is not None
         self._log = self.log or Log(self.settings)
         self._captures = Captures(self.settings, self._log)
@@ -151,7 +152,13 @@ class Run:
         for flow in self.planned:
             lock.refuse_if_held(self._folder(flow), flow.name)
         for database in self.graph.databases if self.captures else ():
-            self._captures.ensure(database.capture)
+            if self.replay is None:
+                self._captures.ensure(database.capture)
+            else:
+                self._captures.get(database.capture.name)  # a replay changes nothing that lives
+        if self.replay is not None:
+            self.replay = self.replay.begin(self._folder(self.planned[0]).parent, self._log)
+            self.once = self.once or self.replay.until is not None
         for topic in self.graph.topics:
             self._log.topics.ensure(topic.name, partitions=topic.partitions)
 
@@ -221,9 +228,13 @@ class Run:
         """Ends everything at once. The epoch at hand is lost and done again by the next run."""
         if self._own_session:
             self._places.end()
+            for maker in self.makers:
+                maker.stop(0)
+            kill()
+            for flow in self.flows.values():
+                flow.lock.release()
             self.flows.clear()
             self.makers.clear()
-            kill()
             self.spark, self._own_session = None, False
         else:
             self.stop(wait_s=0)
@@ -252,13 +263,16 @@ class Run:
     def _recover(self, flow: RunningFlow, failure: MillraceError) -> None:
         """Starts a flow again that met a table which somebody changed, if it can go on with it; otherwise it failed."""
         try:
-            adapted = isinstance(failure, TableChanged | RowUnreadable) and self._tending.adapted(flow, failure)
+            adapted = (
+                self.captures
+                and isinstance(failure, TableChanged | RowUnreadable)
+                and self._tending.adapted(flow, failure)
+            )
         except MillraceError as error:
             return self._fail(flow.flow, error)
         if not adapted:
             return self._fail(flow.flow, failure)
-        flow.lock.release()
-        del self.flows[flow.flow.name]
+        self._let_flow_go(flow.flow)
         self._waiting.append(flow.flow)
         return None
 
@@ -278,9 +292,7 @@ class Run:
             self._becomes(flow.name, "restarting", str(error))
             level = logging.WARNING if news else logging.DEBUG
             told = {"event": "restart", "flow": flow.name, "failures": restarts.in_a_row, "wait_s": round(wait_s, 1)}
-            _logger.log(
-                level, "%s is started again in %.0f s: %s %s", flow.name, wait_s, error.code, error.what, extra=told
-            )
+            _logger.log(level, "%s is started again in %.0f s: %s", flow.name, wait_s, error, extra=told)
             return
         self._end(flow, error)
         if self.done:
@@ -337,8 +349,13 @@ class Run:
         self._raise_traffic_failure()
 
     def _raise_traffic_failure(self) -> None:
-        for maker in self.makers:
-            if (failure := maker.failure()) is not None:
+        for place, maker in enumerate(self.makers):
+            failure = maker.failure()
+            if isinstance(failure, ServerError):  # it comes back, as flows do
+                _logger.warning("made-up traffic %s begins anew: %s", maker.traffic.name, failure)
+                self.makers[place] = TrafficThread(maker.traffic, self._log)
+                self.makers[place].start()
+            elif failure is not None:
                 raise failure
 
     def _let_go(self) -> None:

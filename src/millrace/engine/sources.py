@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
 from millrace import durations
-from millrace.engine.replay import Bounds
+from millrace.engine.replay import WHOLE, Bounds
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
@@ -56,13 +56,13 @@ class Source:
     outside: str
     metric: str
     data: DataSource
-    bounds: Bounds
+    bounds: Bounds = WHOLE
 
     @classmethod
     def of(cls, topic: Topic, log: Log, group: str, bounds: Bounds | None = None) -> Source:
         outside = log.settings.named(topic.name)
         data = reading(log, outside, group)
-        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", data, bounds or Bounds())
+        return cls(topic, schema_of(topic), outside, f"millrace.{topic.name}", data, bounds or WHOLE)
 
     @property
     def readable(self) -> Topic:

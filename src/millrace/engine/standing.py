@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from millrace.engine.lock import this_process
 from millrace.engine.progress import Progress
 
 FILE = "progress.json"
@@ -127,7 +128,8 @@ class Board:
 def write(folder: Path, standing: Standing) -> None:
     """A reader finds the old text or the new one. Nothing depends on it after a crash: the disk is not waited for."""
     temporary = folder / f"{FILE}.new"
-    temporary.write_text(json.dumps(standing.facts(), indent=2), encoding="utf-8")
+    told = {**standing.facts(), "run": vars(this_process(standing.flow))}
+    temporary.write_text(json.dumps(told, indent=2), encoding="utf-8")
     temporary.replace(folder / FILE)
 
 

@@ -10,7 +10,15 @@ from millrace.capture import Captures, status, truncates
 from millrace.engine.plan import Flow
 from millrace.engine.running import RunningFlow
 from millrace.engine.tables import TableSource, known
-from millrace.errors import CaptureFailed, MillraceError, RowUnreadable, SlotLost, TableBroken, TableChanged
+from millrace.errors import (
+    CaptureFailed,
+    MillraceError,
+    RowUnreadable,
+    ServerError,
+    SlotLost,
+    TableBroken,
+    TableChanged,
+)
 from millrace.flow import Table
 
 _logger = logging.getLogger("millrace.engine")
@@ -19,7 +27,7 @@ _logger = logging.getLogger("millrace.engine")
 class Tending:
     def __init__(self, captures: Captures, names: Iterable[str]) -> None:
         self._captures, self._names = captures, tuple(names)
-        self._troubles: set[str] = set()
+        self._troubles: dict[str, str] = {}
 
     def tend(self) -> None:
         for name in self._names:
@@ -34,11 +42,14 @@ class Tending:
         except (SlotLost, CaptureFailed):
             raise
         except MillraceError as error:
-            if str(error) not in self._troubles:
-                _logger.warning("capture %s: %s", capture, error)
-            self._troubles.add(str(error))
+            self._told(f"capture {capture}", str(error))
         else:
-            self._troubles.clear()
+            self._troubles.pop(f"capture {capture}", None)
+
+    def _told(self, who: str, trouble: str) -> None:
+        if self._troubles.get(who) != trouble:
+            _logger.warning("%s: %s", who, trouble)
+        self._troubles[who] = trouble
 
     def adapted(self, flow: RunningFlow, failure: TableChanged | RowUnreadable) -> bool:
         """Whether the flow can go on with a table that was changed: its columns are looked up again, and are other ones
@@ -66,10 +77,16 @@ class Tending:
         may come bit by bit."""
         if flow.shared is not None:
             return []
-        tables = [source for source in flow.reads if isinstance(source, Table) and source.capture is not None]
-        return [table.name for table in tables if self._is_unread(table)]
-
-    def _is_unread(self, table: Table) -> bool:
-        assert table.capture is not None
-        names = status.unread(self._captures, table.capture.name)
-        return any(table.table in (name, name.partition(".")[2]) for name in names)
+        tables = [source for source in flow.reads if isinstance(source, Table)]
+        found: list[str] = []
+        for capture in dict.fromkeys(table.capture.name for table in tables if table.capture is not None):
+            mine = [table for table in tables if table.capture is not None and table.capture.name == capture]
+            try:
+                unread = status.unread(self._captures, capture)
+            except ServerError as error:  # a server that is away is waited for
+                self._told(f"{flow.name} waits", str(error))
+                found += [table.name for table in mine]
+                continue
+            short = {name.partition(".")[2] for name in unread}
+            found += [table.name for table in mine if table.table in unread or table.table in short]
+        return found

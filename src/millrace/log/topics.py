@@ -258,8 +258,8 @@ class Topics:
     def at(self, name: str, moment: datetime) -> dict[int, int]:
         """For each partition where the records begin that arrived then or later: its end, if there are none."""
         outside = self.outside(name)
+        last = self.ends(outside, OffsetSpec.latest())  # first: what arrives meanwhile is not before that moment
         found = self.ends(outside, OffsetSpec.for_timestamp(timestamp_ms(moment)))
-        last = self.ends(outside, OffsetSpec.latest())
         return {number: last[number] if offset < 0 else offset for number, offset in found.items()}
 
     def ends(self, outside: str, spec: Any, *, committed: bool = True) -> dict[int, int]:

@@ -19,7 +19,14 @@ from millrace.serve.health import health
 from millrace.serve.metrics import metrics
 
 
-class _Server6(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away before its answer is nobody's trouble."""
+
+
+class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
@@ -29,11 +36,10 @@ class MetricsServer:
     def __init__(self, listen: Listen, app: str, standings: Callable[[], Mapping[str, Standing]]) -> None:
         self._app, self._standings = app, standings
         try:
-            kind = _Server6 if ":" in listen.host else ThreadingHTTPServer
+            kind = _Server6 if ":" in listen.host else _Server
             self._server = kind((listen.host, listen.port), self._answering())
-        except OSError as error:
-            raise MetricsUnservable(address=listen, reason=error.strerror or error) from None
-        self._server.daemon_threads = True
+        except (OSError, UnicodeError) as error:
+            raise MetricsUnservable(address=listen, reason=getattr(error, "strerror", None) or error) from None
         self.address = f"http://{Listen(listen.host, self._server.server_port)}"
 
     def __enter__(self) -> MetricsServer:

@@ -35,7 +35,10 @@ _LAST: tuple[tuple[Metric, Callable[[Progress], float | None]], ...] = (
     (_flow("epoch_seconds", "how long the last epoch took"), lambda last: last.epoch_ms / 1000),
     (_flow("rows_in_per_second", "records read in a second of the last epoch"), lambda last: last.rows_per_s),
     (_flow("rows_out_per_second", "rows written in a second of the last epoch"), lambda last: last.rows_out_per_s),
-    (_flow("lag_records", "records that were not read yet when the last epoch began"), lambda last: last.lag_records),
+    (
+        _flow("lag_records", "offsets that were there when the last epoch began, and left unread"),
+        lambda last: last.lag_records,
+    ),
     (_flow("lag_seconds", "0, or if records are unread, age of the newest one that was read"), lambda last: last.lag_s),
     (
         _flow("watermark_timestamp_seconds", "the watermark"),

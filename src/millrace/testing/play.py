@@ -7,6 +7,7 @@ give the same rows. A crash discards the queries and all that they held in memor
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -18,7 +19,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -31,14 +32,14 @@ from millrace.engine import Progress, Run, definition
 from millrace.engine.plan import flows_of
 from millrace.engine.replay import Replay
 from millrace.engine.stopping import epochs
-from millrace.errors import PlayMisused
+from millrace.errors import PlayMisused, Where
 from millrace.flow import App, Stream, Table, Topic
 from millrace.flow import schema as schemas
 from millrace.flow.nodes import caller
 from millrace.kernel.times import set_now
 from millrace.log import Log
 from millrace.log.deadletters import REASON, SUFFIX
-from millrace.log.record import timestamp_ms
+from millrace.log.record import Value, timestamp_ms
 from millrace.testing import tables
 from millrace.testing.folder import CRASHED, FolderLog
 from millrace.testing.tables import Row, Rows
@@ -80,7 +81,7 @@ class Play:
         self._clock = f"play-{next(_numbers)}"
         self._folder = Path(tempfile.mkdtemp(prefix="millrace-play-"))
         own = settings or replace(config.load(), prefix="")
-        self._settings = replace(own, folder=self._folder, spark=replace(own.spark, checkpoints=None))
+        self._settings = replace(own, folder=self._folder, databases={}, spark=replace(own.spark, checkpoints=None))
         if settings is None:
             self.log: Log = FolderLog(self._settings, self._folder / "log", self._clock)
         else:
@@ -91,6 +92,9 @@ class Play:
         self._run: Run | None = None
         self._expected: Counter[str] = Counter()
         self._tables: dict[str, CapturedTable] = {}
+        for node in app.graph().nodes:
+            if isinstance(node, Table) and node.capture is None:
+                self._know(node, node.name, schemas.columns(node.name, node.schema or "", node.where), node.key)
 
     def __enter__(self) -> Play:
         return self
@@ -110,50 +114,56 @@ class Play:
     def table(self, table: Table, schema: str, *, key: str | Sequence[str]) -> None:
         """Says what a captured table's columns are; in a play there is no database to ask."""
         where = caller()
-        assert table.capture is not None, "a table of somebody else's capture says its columns itself"
-        columns = tuple(
-            Column(name, kind, kind, True) for name, kind in schemas.columns(table.name, schema, where).items()
-        )
+        if table.capture is None:
+            raise PlayMisused(reason=f"{table.name!r} says its columns where it is declared", where=where)
+        columns = schemas.columns(table.name, schema, where)
         name = table.table if "." in table.table else f"public.{table.table}"
         keys = (key,) if isinstance(key, str) else tuple(key)
-        self._tables[table.name] = CapturedTable(name, table.name, keys, columns)
+        self._know(table, name, columns, keys)
         known = [each for node, each in self._tables.items() if node.startswith(f"{table.capture.name}.")]
         memory.write(self.log, memory.Remembered(table.capture, "postgres", {each.name: each for each in known}))
-        self.log.topics.ensure(table.name, partitions=self._partitions)
 
     def feed(
         self, to: Topic | Table, rows: Rows | bytes, *, key: str | None = None, crash: Crash | None = None
     ) -> None:
         """Writes rows and lets the flows process them. To a topic: one record a row, whose columns may be joined by
         `arrival` (when; otherwise when it happened, but not before now) and `partition`; or the bytes of one record, as
-        they are. To a table: rows that come, or take the place of one with their key.
+        they are. To a table: rows that come, or take the place of one with their key. Time passes first: it is the
+        latest arrival when the flows see the rows.
 
         `crash` ends the flows there: "before write", "after write" of the first epoch (its commit is missing), or
-        "after commit" of all. Until `restart` nothing runs.
+        "after commit" of all. The next step starts them again.
         """
         where = caller()
         if crash is not None and crash not in CRASHES:
             raise PlayMisused(reason=f"there is no crash {crash!r}; there are {', '.join(CRASHES)}", where=where)
         if crash == "before write" and not isinstance(self.log, FolderLog):
             raise PlayMisused(reason='a crash "before write" needs the log in a folder, not a broker', where=where)
-        given = [rows] if isinstance(rows, bytes) else tables.read(rows)
+        given = self._records(to, rows, key, where)
         if crash is not None:
             self._arm(crash)  # before they start: an epoch that was left behind is the first to meet it
-            self._started()
-            self._write(to, given, key)
-            self._crash(crash)
+            try:
+                self._started()
+                self._write(to, given)
+                self._crash(crash)
+            finally:
+                self._arm(None)
             return
         self._started()
         for some in [given] if self._draw is None else _cut(given, self._draw):
-            self._write(to, some, key)
+            self._move(max((record.time for record in some), default=self.now))
+            self._settle()
+            self._write(to, some)
             if self._draw is not None and self._draw.random() < _CRASHES_OFTEN:
                 self.restart()
             self._settle()
 
     def delete(self, table: Table, rows: Rows) -> None:
         """Deletes rows of a table, named by their keys."""
+        where = caller()
+        given = [self._change(table, row, where, delete=True) for row in tables.read(rows)]
         self._started()
-        self._write_table(table, tables.read(rows), delete=True)
+        self._write(table, given)
         self._settle()
 
     def advance(self, by: str | timedelta) -> None:
@@ -177,8 +187,9 @@ class Play:
     def replay(self, into: str, *, start: str | datetime | None = None, until: str | datetime | None = None) -> None:
         """Runs the flows once more over what arrived from `start` on and before `until`, to topics `<stream>.<into>`,
         as `millrace run --from … --until … --into …` does."""
-        places = (None if time is None else tables.moment(time) for time in (start, until))
-        with self._new_run(once=True, replay=Replay(into, *places)) as run:
+        where = caller()
+        begin, end = (None if time is None else _moment(time, where) for time in (start, until))
+        with self._new_run(once=True, replay=Replay(into, begin, end)) as run:
             while not run.done:
                 self.progress += run.poll()
             self.progress += run.stop()
@@ -225,15 +236,26 @@ class Play:
         if self._run is None:
             set_now(self.spark, self._clock, timestamp_ms(self.now))
             self._run = self._new_run()
-            self._run.start()
+            try:
+                self._run.start()
+            except BaseException:
+                self.crash()
+                raise
 
     def _new_run(self, **options: Any) -> Run:
         options |= {"spark": self.spark, "log": self.log, "trigger": "0 seconds"}
         options |= {"traffic": False, "captures": False, "trial": True}
         run = Run(self.app, self._settings, **options)
+        if run.replay is not None:  # it wants to make its topics itself
+            run.replay.begin(definition.folder_of(self._settings, run.graph.app, "any").parent, self.log)
         for topic in run.graph.topics:
             self.log.topics.ensure(topic.name, partitions=self._partitions)
         return run
+
+    def _know(self, table: Table, name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> None:
+        made = tuple(Column(column, kind, kind, True) for column, kind in columns.items())
+        self._tables[table.name] = CapturedTable(name, table.name, key, made)
+        self.log.topics.ensure(table.name, partitions=self._partitions)
 
     def _move(self, to: datetime) -> None:
         if to > self.now:
@@ -241,20 +263,24 @@ class Play:
             set_now(self.spark, self._clock, timestamp_ms(to))
 
     def _settle(self) -> None:
-        """In the order of the data's way, so that what one flow writes is there for the next."""
+        """In the order of the data's way, so that what one flow writes is there for the next. After a failure nothing
+        runs, and the next step starts the flows anew."""
         run = self._run
         if run is None:
             return
-        for flow in flows_of(run.graph):
-            try:
-                run.flows[flow.name].query.processAllAvailable()
-            except StreamingQueryException:
-                self.progress += run.poll()  # raises what happened, in one sentence
-            self.progress += run.poll()
+        try:
+            for flow in flows_of(run.graph):
+                # What failed is told by the poll, in one sentence.
+                with contextlib.suppress(StreamingQueryException):
+                    run.flows[flow.name].query.processAllAvailable()
+                self.progress += run.poll()
+        except BaseException:
+            self.crash()
+            raise
 
-    def _arm(self, at: Crash) -> None:
-        if isinstance(self.log, FolderLog) and at != "after commit":
-            self.log.arm(at)
+    def _arm(self, at: Crash | None) -> None:
+        if isinstance(self.log, FolderLog):
+            self.log.arm(None if at == "after commit" else at)
 
     def _crash(self, at: Crash) -> None:
         """Each flow meets the fault, or has nothing to do."""
@@ -267,48 +293,66 @@ class Play:
                 if CRASHED not in str(error):
                     raise run.flows[flow.name].failure() or error from None
         self.crash()
-        if isinstance(self.log, FolderLog):
-            self.log.arm(None)
-        elif at == "after write":
+        if at == "after write" and not isinstance(self.log, FolderLog):
             for flow in flows_of(run.graph):
                 _forget_commit(definition.folder_of(self._settings, self.app.name, flow.name) / definition.CHECKPOINT)
 
-    def _write(self, to: Topic | Table, rows: Sequence[Row | bytes], key: str | None) -> None:
+    def _records(self, to: Topic | Table, rows: Rows | bytes, key: str | None, where: Where) -> list[_Given]:
+        if not isinstance(to, Topic | Table):
+            raise PlayMisused(reason="rows are fed to topics and tables", where=where)
+        if isinstance(rows, bytes):
+            if isinstance(to, Table):
+                raise PlayMisused(reason="a table is fed with rows", where=where)
+            return [_Given(rows, None, None, self.now)]
         if isinstance(to, Table):
-            self._write_table(to, [row for row in rows if not isinstance(row, bytes)], delete=False)
-        else:
-            self._write_topic(to, rows, key)
+            return [self._change(to, row, where, delete=False) for row in tables.read(rows)]
+        return [self._record(to, row, key, where) for row in tables.read(rows)]
 
-    def _write_topic(self, topic: Topic, rows: Sequence[Row | bytes], key: str | None) -> None:
+    def _record(self, topic: Topic, row: Row, key: str | None, where: Where) -> _Given:
         kinds = schemas.columns(topic.name, topic.schema or "", topic.where)
-        with self.log.writer(topic.name) as writer:
-            for row in rows:
-                if isinstance(row, bytes):
-                    writer.write(row, time=self.now)
-                    continue
-                partition = row.pop(PARTITION, None) if PARTITION not in kinds else None
-                arrival = row.pop(ARRIVAL, None) if ARRIVAL not in kinds else None
-                values = {name: tables.typed(value, kinds.get(name, "string")) for name, value in row.items()}
-                happened = values.get(topic.time) if topic.time else None
-                latest = [self.now, *([tables.moment(happened)] if isinstance(happened, datetime) else [])]
-                arrived = tables.moment(arrival) if arrival else max(latest)
-                self._move(arrived)
-                writer.write(
-                    values,
-                    key=None if key is None else str(values[key]),
-                    partition=None if partition is None else int(partition),
-                    time=arrived,
-                )
+        partition = row.pop(PARTITION, None) if PARTITION not in kinds else None
+        arrival = row.pop(ARRIVAL, None) if ARRIVAL not in kinds else None
+        values = {name: tables.typed(value, kinds.get(name, "string")) for name, value in row.items()}
+        happened = values.get(topic.time) if topic.time else None
+        latest = max([self.now, *([tables.moment(happened)] if isinstance(happened, datetime) else [])])
+        if key is not None and key not in values:
+            raise PlayMisused(reason=f"a row has no column {key!r} to be its key", where=where)
+        if (partition is not None and not str(partition).isdecimal()) or int(partition or 0) >= self._partitions:
+            reason = f"there is no partition {partition}; play(app, partitions=…) says how many there are"
+            raise PlayMisused(reason=reason, where=where)
+        return _Given(
+            values,
+            None if key is None else str(values[key]),
+            None if partition is None else int(partition),
+            latest if arrival is None else _moment(arrival, where),
+        )
 
-    def _write_table(self, table: Table, rows: Sequence[Row], *, delete: bool) -> None:
-        known = self._tables[table.name]
+    def _change(self, table: Table, row: Row, where: Where, *, delete: bool) -> _Given:
+        known = self._tables.get(table.name)
+        if known is None:
+            raise PlayMisused(reason=f"say its columns first, p.table({table.name}, …)", where=where)
         kinds = {column.name: column.spark for column in known.columns}
-        with self.log.writer(known.topic) as writer:
-            for row in rows:
-                values = {name: tables.typed(row.get(name), kind) for name, kind in kinds.items()}
-                key = json.dumps({name: values[name] for name in known.key}, default=str)
-                change = {"op": "d" if delete else "c", "before": None, "after": None if delete else values}
-                writer.write(None if delete else change, key=key, time=self.now)
+        for name in (*row, *known.key):
+            if name not in kinds or (name in known.key and row.get(name) is None):
+                reason = f"a row of {table.name} has {', '.join(kinds)}, and its key: {name!r} is missing or too much"
+                raise PlayMisused(reason=reason, where=where)
+        values = {name: tables.typed(row.get(name), kind) for name, kind in kinds.items()}
+        key = json.dumps({name: values[name] for name in known.key}, default=str)
+        change = {"op": "c", "before": None, "after": values}
+        return _Given(None if delete else change, key, None, self.now)
+
+    def _write(self, to: Topic | Table, records: Sequence[_Given]) -> None:
+        self._move(max((record.time for record in records), default=self.now))
+        with self.log.writer(to.name) as writer:
+            for record in records:
+                writer.write(record.value, key=record.key, partition=record.partition, time=record.time)
+
+
+class _Given(NamedTuple):
+    value: Value
+    key: str | None
+    partition: int | None
+    time: datetime
 
 
 class _TimedLog(Log):
@@ -321,6 +365,13 @@ class _TimedLog(Log):
     @property
     def data_source(self) -> Any:
         return replace(super().data_source, time=self._time)
+
+
+def _moment(given: str | datetime, where: Where) -> datetime:
+    try:
+        return tables.moment(given)
+    except (ValueError, TypeError):
+        raise PlayMisused(reason=f"{given!r} is no time", where=where) from None
 
 
 def _forget_commit(checkpoint: Path) -> None:
@@ -340,6 +391,6 @@ def _fits(expected: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     return all(name in found and tables.same(value, found[name]) for name, value in expected.items())
 
 
-def _cut(rows: Sequence[Row | bytes], draw: random.Random) -> list[Sequence[Row | bytes]]:
+def _cut(rows: Sequence[_Given], draw: random.Random) -> list[Sequence[_Given]]:
     places = sorted({0, len(rows), *(draw.randrange(len(rows) + 1) for _ in range(draw.randrange(4)))})
     return [rows[start:end] for start, end in itertools.pairwise(places)] or [[]]

@@ -73,9 +73,12 @@ def same(expected: Any, found: Any) -> bool:
     if isinstance(found, int | float) or isinstance(expected, Decimal):
         return _decimal(expected) is not None and _decimal(expected) == _decimal(found)
     if isinstance(found, str):
-        time = _moment(found)
+        time = _moment(found) if ":" in found else None
         return str(expected) == found if time is None else _moment(expected) == time
-    return bool((json.loads(expected) if isinstance(expected, str) else expected) == found)
+    try:
+        return bool((json.loads(expected) if isinstance(expected, str) else expected) == found)
+    except ValueError:
+        return False
 
 
 def _moment(given: Any) -> datetime | None:

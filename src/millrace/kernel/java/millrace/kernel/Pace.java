@@ -1,7 +1,7 @@
 package millrace.kernel;
 
 import java.util.Collections;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.read.streaming.SparkDataStream;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.apache.spark.sql.streaming.SourceProgress;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
+import scala.collection.immutable.VectorMap;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -39,11 +40,13 @@ public final class Pace {
     long tookMs = last.durationMs().get("triggerExecution");
     long most = 0;
     for (SourceProgress source : last.sources()) most = Math.max(most, source.numInputRows());
-    Map<SparkDataStream, ReadLimit> limits = new HashMap<>(CollectionConverters.asJava(query.uniqueSources()));
+    // In the order of before: Spark asks the sources how far they go in it, and lookups ask for events first.
+    Map<SparkDataStream, ReadLimit> limits = new LinkedHashMap<>();
+    query.uniqueSources().foreachEntry((source, limit) -> limits.put(source, limit));
     long met = most;
-    limits.replaceAll((source, limit) -> 
+    limits.replaceAll((source, limit) ->
         limit instanceof ReadMaxRows rows ? ReadLimit.maxRows(next(rows.maxRows(), met, tookMs)) : limit);
-    query.uniqueSources_$eq(scala.collection.immutable.Map.from(CollectionConverters.asScala(limits)));
+    query.uniqueSources_$eq(VectorMap.from(CollectionConverters.asScala(limits)));
   }
 
   /** The limit after an epoch that had this one, read so many rows and took so long. */
