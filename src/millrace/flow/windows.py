@@ -128,8 +128,7 @@ def _windows(
     settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
 
     def told() -> DataFrame:
-        placed = shape.of(at) if shape else None
-        return _counted(kernel.windows(rows, keys=keys, time=at, edges=placed, values=values, settings=settings))
+        return _counted(kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings))
 
     try:
         counted = told() if late.topic is None else _divided(told, late.topic, where)

@@ -1,0 +1,64 @@
+"""All of Nexmark's queries at once, as an app runs them: each gives what the published SQL gives as a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from bench.nexmark import batch, flows
+from bench.nexmark.events import PLACES, Model
+from millrace.engine import Progress, Run, sources
+from millrace.engine.sources import kafka_options
+from millrace.flow import Stream
+from tests.command import until
+from tests.engine.conftest import Project
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+MODEL = Model(20_000, rate=100)
+
+
+def test_every_query_gives_what_a_batch_gives(
+    spark: SparkSession, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_RECORDS_AN_EPOCH", 7_000)
+    outside = {table: project.settings.named(table) for table in PLACES}
+    for table in PLACES:
+        project.log.topics.create(table, partitions=2)
+    MODEL.write(spark, kafka_options(project.settings), outside)
+
+    heard: list[Progress] = []
+    with Run(flows.app, project.settings, once=True, spark=spark) as run:
+        until(lambda: heard.extend(run.poll()) or run.done, "the flows to end", 300)  # type: ignore[func-returns-value]
+        heard += run.stop()
+
+    batch.views(spark, kafka_options(project.settings), project.settings.named)
+    streams = flows.app.graph().streams
+    assert {stream.name for stream in streams} == set(batch.SQL)
+    for stream in streams:
+        epochs = [each for each in heard if each.flow == stream.name]
+        assert sum(each.rows_in for each in epochs) == sum(MODEL.count(topic.name) + 2 for topic in stream.reads)
+        assert not any(each.late or each.dead for each in epochs), stream.name
+        expected = batch.expected(spark, stream.name)
+        assert batch.last_of(stream.name, told(spark, project, stream)) == expected, stream.name
+        assert len(expected) >= 5, stream.name
+
+
+def told(spark: SparkSession, project: Project, stream: Stream) -> Iterable[Row]:
+    """The rows of a stream's topic; those of a key in their order."""
+    schema = stream.body(*(spark.table(topic.name) for topic in stream.reads)).schema
+    raw = (
+        spark.read.format("kafka")
+        .options(**kafka_options(project.settings))
+        .option("subscribe", project.settings.named(stream.output.name))
+        .load()
+    )
+    return (
+        raw.orderBy("offset")
+        .select(F.from_json(F.col("value").cast("string"), schema).alias("row"))
+        .select("row.*")
+        .collect()
+    )
