@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from random import Random
 from string import ascii_lowercase
 
@@ -54,32 +53,37 @@ class Model:
         rounds, rest = divmod(self.events, _ROUND)
         return rounds * many + min(max(rest - first, 0), many)
 
-    def rows(self, spark: SparkSession, table: str, partition: int = 0, partitions: int = 1) -> DataFrame:
-        """The events of one partition of a topic, in the order in which they happen, by one task."""
+    def rows(self, spark: SparkSession, table: str, partitions: int = 1) -> DataFrame:
+        """The events of a topic, those of each partition in the order in which they happen and by one task."""
         first, many = PLACES[table]
-        own = spark.range(partition, self.count(table), partitions, 1).withColumnRenamed("id", "nth")
+        each = -(-self.count(table) // partitions)
+        own = spark.range(0, each * partitions, 1, partitions)
+        partition = F.floor(F.col("id") / each)
+        dealt = own.select(
+            partition.cast("int").alias("partition"), (F.col("id") % each * partitions + partition).alias("nth")
+        )
         nth = F.col("nth")
-        numbered = own.select("nth", (F.floor(nth / many) * _ROUND + first + nth % many).alias("n"))
+        numbered = dealt.where(nth < self.count(table)).select(
+            "*", (F.floor(nth / many) * _ROUND + first + nth % many).alias("n")
+        )
         columns = {PERSONS: self._person, AUCTIONS: self._auction, BIDS: self._bid}[table]()
-        return numbered.select(*(column.alias(name) for name, column in columns.items()))
+        event = F.struct(*(column.alias(name) for name, column in columns.items()))
+        return numbered.select("partition", event.alias("event"))
 
     def write(
         self, spark: SparkSession, kafka: Mapping[str, str], topics: Mapping[str, str], partitions: int = 2
     ) -> None:
         """`topics` names those of persons, auctions and bids, which have so many partitions."""
         for table, topic in topics.items():
-            parts = [self.rows(spark, table, each, partitions) for each in range(partitions)]
-            for written in (parts, [self._last_record(spark)] * partitions):
-                values = [
-                    rows.select(F.to_json(F.struct("*"), _TIMES).alias("value"), F.lit(each).alias("partition"))
-                    for each, rows in enumerate(written)
-                ]
-                writer = reduce(DataFrame.union, values).write.format("kafka").options(**kafka)
-                writer.option("kafka.compression.type", "lz4").option("topic", topic).save()
+            for rows in (self.rows(spark, table, partitions), self._last_records(spark, partitions)):
+                records = rows.select("partition", F.to_json("event", _TIMES).alias("value"))
+                writer = records.write.format("kafka").options(**kafka).option("kafka.compression.type", "lz4")
+                writer.option("topic", topic).save()
 
-    def _last_record(self, spark: SparkSession) -> DataFrame:
+    def _last_records(self, spark: SparkSession, partitions: int) -> DataFrame:
         number = F.lit(self.events + _AFTER_S * self.rate).cast("long").alias("n")
-        return spark.range(1).select(number).select(self._time().alias("dateTime"))
+        numbered = spark.range(partitions).select(F.col("id").cast("int").alias("partition"), number)
+        return numbered.select("partition", F.struct(self._time().alias("dateTime")).alias("event"))
 
     def _person(self) -> dict[str, Column]:
         name = F.concat_ws(" ", self._one(_FIRST_NAMES, "first"), self._one(_LAST_NAMES, "last"))

@@ -57,8 +57,8 @@ SQL = {
         SELECT p.name, p.city, p.state, a.id FROM auctions a JOIN persons p ON a.seller = p.id
         WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
     "q4": """
-        SELECT category, AVG(final) AS price FROM (
-            SELECT a.id, a.category, MAX(b.price) AS final FROM auctions a JOIN bids b ON a.id = b.auction
+        SELECT category, AVG(highest) AS price FROM (
+            SELECT a.id, a.category, MAX(b.price) AS highest FROM auctions a JOIN bids b ON a.id = b.auction
             WHERE b.dateTime BETWEEN a.dateTime AND a.expires GROUP BY a.id, a.category)
         GROUP BY category""",
     "q5": f"""
@@ -86,7 +86,7 @@ SQL = {
         GROUP BY bidder, window_start, window_end""",
     "q12": """
         SELECT bidder, window_start, window_end, COUNT(*) AS bids
-        FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(now), INTERVAL '10' SECOND))
+        FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(arrival), INTERVAL '10' SECOND))
         GROUP BY bidder, window_start, window_end""",
     "q14": """
         SELECT auction, bidder, 0.908 * price AS price,
@@ -148,7 +148,8 @@ class Flink:
     def _ask(self, **request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
+        # A word of SQL to Flink.
+        self.process.stdin.write(json.dumps(request).replace("dateTime", "`dateTime`") + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
@@ -160,7 +161,7 @@ class Flink:
         assert topic.schema is not None
         named = columns(topic.name, topic.schema, topic.where)
         fields = [f"{name} {_TYPES[kind]}" for name, kind in named.items()]
-        told = ["now AS PROCTIME()", "WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND"]
+        told = ["arrival AS PROCTIME()", "WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND"]
         options = {
             "connector": "kafka",
             "topic": topic.name,
