@@ -23,7 +23,7 @@ from millrace.config import Settings
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
-from millrace.kernel.calling import quoted
+from millrace.kernel.calling import is_utf8, quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log.java import java_options
 
@@ -37,6 +37,7 @@ ROWS, DEAD, MARKERS = "rows", "dead", "markers"
 _FIRST_TIME, _LAST_TIME = "1970-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 _CORRUPT, _END, _ROW, _PARSED = "__corrupt", "__end", "__row", "__parsed"
+_DEAD, _PARTITION, _ARRIVAL = "__dead", "__partition", "__arrival"
 _PARSING = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -93,21 +94,30 @@ class Source:
             .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
             .load()
         )
-        parsed = self._parsed(raw).select(_PARSED, self._misfit().alias(DEAD), "partition", "timestamp")
-        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD)]
+        # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
+        fields = [F.col(_PARSED)[_ROW][field.name].alias(field.name) for field in self.schema.fields]
+        place = [F.col("partition").alias(_PARTITION), F.col("timestamp").alias(_ARRIVAL)]
+        parsed = self._parsed(raw).select(*fields, self._misfit(spark).alias(_DEAD), *place)
+        dead = F.col(_DEAD)
+        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(dead, 1)).alias(DEAD)]
+        columns = [F.col(quoted(field.name)) for field in self.schema.fields]
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
         if self.topic.time is None:
-            return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
+            return parsed.observe(self.metric, *counts).where(~dead).select(*columns)
         install(spark)
-        clock = clock_of(self.topic, clocks, once)
-        row, marks = F.col(f"{_PARSED}.{_ROW}"), marks_of(self.topic)
-        tells = self.topic.time if marks is None else marks
-        alive = F.when(~F.col(DEAD), F.col("partition"))
-        seen = clock.seen(alive, F.when(~F.col(DEAD), row[tells]), F.col("timestamp"))
-        markers = F.lit(None) if marks is None else F.when(~F.col(DEAD) & row[marks].isNotNull(), 1)
+        clock, marks = clock_of(self.topic, clocks, once), marks_of(self.topic)
+        tells = F.col(quoted(self.topic.time if marks is None else marks))
+        seen = clock.seen(F.when(~dead, F.col(_PARTITION)), F.when(~dead, tells), F.col(_ARRIVAL))
+        markers = F.lit(None) if marks is None else F.when(~dead & tells.isNotNull(), 1)
         observed = parsed.observe(self.metric, *counts, F.count(markers).alias(MARKERS), seen)
-        rows = observed.where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
-        return clock.on(rows if marks is None else rows.where(F.col(quoted(marks)).isNull()), self.topic.time)
+        events = observed.where(~dead if marks is None else ~dead & tells.isNull())
+        return clock.on(events.select(*map(self._timed, columns, self.schema.names)), self.topic.time)
+
+    def _timed(self, column: Column, name: str) -> Column:
+        """Says of the time column that it is never null, as is known here: nobody behind has to look for such rows."""
+        if name != self.topic.time:
+            return column
+        return F.coalesce(column, F.lit(_FIRST_TIME).cast("timestamp")).alias(name)
 
     def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
         """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
@@ -119,7 +129,7 @@ class Source:
             .option("includeHeaders", "true")
             .load()
         )
-        return self._parsed(raw).where(self._misfit()).withColumn("reason", self._reason()).drop(_PARSED)
+        return self._parsed(raw).where(self._misfit(spark)).withColumn("reason", self._reason()).drop(_PARSED)
 
     def _parsed(self, raw: DataFrame) -> DataFrame:
         """Adds the parsed value. It is read inside an object of our own whose last field must be reached: alone, Spark
@@ -134,13 +144,13 @@ class Source:
         text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("value").cast("string"), F.lit(f',"{_END}":true}}'))
         return raw.withColumn(_PARSED, F.from_json(text, whole, _PARSING))
 
-    def _misfit(self) -> Column:
+    def _misfit(self, spark: SparkSession) -> Column:
         parsed = F.col(_PARSED)
         misfit = (
             parsed[_ROW].isNull()
             | parsed[_CORRUPT].isNotNull()
             | parsed[_END].isNull()
-            | ~F.is_valid_utf8(F.col("value").cast("string"))
+            | ~is_utf8(spark, F.col("value"))
         )
         for field in self._needed():
             misfit = misfit | (self._event() & parsed[_ROW][field.name].isNull())

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
 from millrace.errors import KernelAbsent
 from millrace.local.compile import compiled
@@ -25,6 +26,12 @@ def operator(spark: SparkSession, name: str) -> Any:
     if not isinstance(found, JavaClass):
         raise KernelAbsent(jar=jar())
     return found
+
+
+def is_utf8(spark: SparkSession, value: Column) -> Column:
+    """Whether bytes are UTF-8; null of null."""
+    operator(spark, "Utf8").register(spark._jsparkSession)
+    return F.call_function("millrace_utf8", value)
 
 
 def quoted(name: str) -> str:
