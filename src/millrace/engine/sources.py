@@ -97,7 +97,7 @@ class Source:
         # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
         fields = [F.col(_PARSED)[_ROW][field.name].alias(field.name) for field in self.schema.fields]
         place = [F.col("partition").alias(_PARTITION), F.col("timestamp").alias(_ARRIVAL)]
-        parsed = self._parsed(raw).select(*fields, self._misfit(spark).alias(_DEAD), *place)
+        parsed = self._parsed(raw).select(*fields, self._misfit().alias(_DEAD), *place)
         dead = F.col(_DEAD)
         counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(dead, 1)).alias(DEAD)]
         columns = [F.col(quoted(field.name)) for field in self.schema.fields]
@@ -129,7 +129,7 @@ class Source:
             .option("includeHeaders", "true")
             .load()
         )
-        return self._parsed(raw).where(self._misfit(spark)).withColumn("reason", self._reason()).drop(_PARSED)
+        return self._parsed(raw).where(self._misfit()).withColumn("reason", self._reason()).drop(_PARSED)
 
     def _parsed(self, raw: DataFrame) -> DataFrame:
         """Adds the parsed value. It is read inside an object of our own whose last field must be reached: alone, Spark
@@ -144,13 +144,13 @@ class Source:
         text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("value").cast("string"), F.lit(f',"{_END}":true}}'))
         return raw.withColumn(_PARSED, F.from_json(text, whole, _PARSING))
 
-    def _misfit(self, spark: SparkSession) -> Column:
+    def _misfit(self) -> Column:
         parsed = F.col(_PARSED)
         misfit = (
             parsed[_ROW].isNull()
             | parsed[_CORRUPT].isNotNull()
             | parsed[_END].isNull()
-            | ~is_utf8(spark, F.col("value"))
+            | ~is_utf8(F.col("value"))
         )
         for field in self._needed():
             misfit = misfit | (self._event() & parsed[_ROW][field.name].isNull())

@@ -7,7 +7,6 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from millrace.errors import KernelAbsent
 from millrace.local.compile import compiled
@@ -28,10 +27,9 @@ def operator(spark: SparkSession, name: str) -> Any:
     return found
 
 
-def is_utf8(spark: SparkSession, value: Column) -> Column:
+def is_utf8(value: Column) -> Column:
     """Whether bytes are UTF-8; null of null."""
-    operator(spark, "Utf8").register(spark._jsparkSession)
-    return F.call_function("millrace_utf8", value)
+    return Column(operator(SparkSession.active(), "Utf8").of(value._jc))
 
 
 def quoted(name: str) -> str:

@@ -3,8 +3,9 @@ package millrace.kernel;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
-import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.api.java.UDF1;
+import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -13,8 +14,8 @@ public final class Utf8 implements UDF1<byte[], Boolean> {
   private static final VarHandle EIGHT = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
   private static final long ABOVE_ASCII = 0x8080808080808080L;
 
-  public static void register(SparkSession spark) {
-    spark.udf().register("millrace_utf8", new Utf8(), DataTypes.BooleanType);
+  public static Column of(Column bytes) {
+    return functions.udf(new Utf8(), DataTypes.BooleanType).withName("millrace_utf8").apply(bytes);
   }
 
   @Override
