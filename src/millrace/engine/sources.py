@@ -30,6 +30,10 @@ from millrace.log.java import java_options
 # An epoch's size has a limit, so that a backlog does not become one giant batch that fills memory and disk.
 MOST_RECORDS_AN_EPOCH = 250_000
 
+# After each poll Spark's connector asks the broker twice how far the topic reaches; Kafka's 500 records a poll make that
+# as much work as everything else.
+MOST_RECORDS_A_POLL = 10_000
+
 ROWS, DEAD, MARKERS = "rows", "dead", "markers"
 
 # Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
@@ -62,6 +66,7 @@ class Source:
         options = {
             **kafka_options(settings),
             "kafka.isolation.level": "read_committed",
+            "kafka.max.poll.records": str(MOST_RECORDS_A_POLL),
             "groupIdPrefix": settings.named(group),
             "failOnDataLoss": "true",
             "subscribe": outside,
