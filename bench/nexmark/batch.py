@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -16,13 +18,14 @@ from pyspark.sql import functions as F
 from bench.nexmark import flows
 from millrace.flow import Topic
 
-Told: TypeAlias = Callable[[Iterable[Row]], Iterable[Any]]
-
 _COUNTS = """
     counts AS (
         SELECT auction, explode(sequence(0, 8, 2)) AS back, floor(unix_millis(dateTime) / 2000) * 2 AS last
         FROM bids WHERE auction IS NOT NULL),
     windows AS (SELECT auction, last - back AS start, count(*) AS bids FROM counts GROUP BY auction, last - back)"""
+
+# Queries that tell a result again when it has changed.
+UPDATES = ("q4", "q12")
 
 SQL = {
     "q0": "SELECT auction, bidder, price, dateTime, extra FROM bids",
@@ -90,6 +93,26 @@ def _rows(spark: SparkSession, kafka: Mapping[str, str], topic: Topic, outside: 
     raw = spark.read.format("kafka").options(**kafka).option("subscribe", outside).load()
     assert topic.schema is not None
     return raw.select(F.from_json(F.col("value").cast("string"), topic.schema).alias("row")).select("row.*")
+
+
+@dataclass
+class Sums:
+    """What tells two sets of rows apart without holding them: how many, and two sums of a hash of each."""
+
+    rows: int = 0
+    total: Decimal = Decimal(0)
+    mixed: int = 0
+
+    def add(self, rows: DataFrame) -> Sums:
+        hashed = rows.select(F.xxhash64(*(F.col(name).cast("string") for name in rows.columns)).alias("hash"))
+        found = hashed.agg(F.count("hash"), F.sum(F.col("hash").cast("decimal(38,0)")), F.bit_xor("hash")).first()
+        assert found is not None
+        self.rows, self.total, self.mixed = (
+            self.rows + found[0],
+            self.total + (found[1] or 0),
+            self.mixed ^ (found[2] or 0),
+        )
+        return self
 
 
 def expected(spark: SparkSession, query: str) -> Counter[Row]:
