@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-nexmark torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -48,6 +48,9 @@ bench-kernel: setup ## latest-by-key in Java against the same in Python, on Spar
 
 bench-capture: setup ## captures against Debezium with its defaults and against pg_recvlogical
 	@$(BIN)/python -m bench.capture
+
+bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark by hand (EVENTS=4000000)
+	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows

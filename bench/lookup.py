@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 import millrace as mr
 from bench.kernel import cpu_s, drained
 from millrace import config, local
+from millrace.engine import sources
 from millrace.engine.session import close, session
 from millrace.engine.sources import MOST_RECORDS_AN_EPOCH, Source
 from millrace.engine.tables import TableSource
@@ -59,13 +60,14 @@ class Bench:
     def __init__(self, folder: Path, records: int, rows: int) -> None:
         found = config.load(folder)
         self.settings = replace(found, spark=replace(found.spark, options={"spark.sql.shuffle.partitions": "2"}))
+        sources.FIRST_RECORDS_AN_EPOCH = MOST_RECORDS_AN_EPOCH  # as by hand, from the first epoch on
         self.spark = session(self.settings, "local[2]", "bench")
         self.folder, self.rows, self._count = folder, rows, 0
         fill(Log(self.settings), local.address(self.settings, "kafka"), records, rows)
 
     def plain(self, spark: SparkSession) -> DataFrame:
         topic = mr.App("bench").topic("events", SCHEMA, time="at", lateness="5 seconds", ahead=None)
-        return Source.of(topic, self.settings, "bench").stream(spark)
+        return Source.of(topic, Log(self.settings), "bench").stream(spark)
 
     def lookup(self, spark: SparkSession) -> DataFrame:
         table = mr.App("bench").table("customers", COLUMNS, key="id")

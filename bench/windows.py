@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 import millrace as mr
 from bench.kernel import cpu_s, drained
 from millrace import config, local
+from millrace.engine import sources
 from millrace.engine.session import close, session
 from millrace.engine.sources import MOST_RECORDS_AN_EPOCH, Source
 from millrace.log import Log
@@ -52,6 +53,7 @@ class Bench:
         found = config.load(folder)
         self.settings = replace(found, spark=replace(found.spark, options={"spark.sql.shuffle.partitions": "2"}))
         self.bootstrap = local.address(self.settings, "kafka")
+        sources.FIRST_RECORDS_AN_EPOCH = MOST_RECORDS_AN_EPOCH  # as by hand, from the first epoch on
         self.spark = session(self.settings, "local[2]", "bench")
         self.folder, self._count = folder, 0
         fill(Log(self.settings), self.bootstrap, records)

@@ -11,9 +11,6 @@ import pytest
 
 from millrace.config import Settings
 from millrace.log import Log
-from millrace.testing.plugin import spark
-
-__all__ = ["spark"]
 
 _numbers = count(1)
 

@@ -23,7 +23,7 @@ from millrace.engine.replay import WHOLE, Bounds
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
-from millrace.kernel.calling import quoted
+from millrace.kernel.calling import is_utf8, quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
 
@@ -32,6 +32,10 @@ from millrace.log import DataSource, Log
 FIRST_RECORDS_AN_EPOCH = 50_000
 MOST_RECORDS_AN_EPOCH = 250_000
 
+# After each poll Spark's connector asks the broker twice how far a topic reaches; with Kafka's 500 records a poll that
+# is as much work as everything else.
+MOST_RECORDS_A_POLL = 10_000
+
 ROWS, DEAD, MARKERS, ARRIVED = "rows", "dead", "markers", "arrived"
 
 # Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
@@ -39,6 +43,7 @@ ROWS, DEAD, MARKERS, ARRIVED = "rows", "dead", "markers", "arrived"
 _FIRST_TIME, _LAST_TIME = "1970-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 _CORRUPT, _END, _ROW, _PARSED = "__corrupt", "__end", "__row", "__parsed"
+_DEAD, _PARTITION, _ARRIVAL = "__dead", "__partition", "__arrival"
 _PARSING = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -91,22 +96,29 @@ class Source:
             .option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
             .load()
         )
-        parsed = self._parsed(self._before_end(raw)).select(
-            _PARSED, self._misfit().alias(DEAD), "partition", "timestamp"
-        )
-        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(F.col(DEAD), 1)).alias(DEAD), newest()]
+        # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
+        fields = [F.col(_PARSED)[_ROW][field.name].alias(field.name) for field in self.schema.fields]
+        place = [F.col("partition").alias(_PARTITION), F.col("timestamp").alias(_ARRIVAL)]
+        parsed = self._parsed(self._before_end(raw)).select(*fields, self._misfit().alias(_DEAD), *place)
+        dead = F.col(_DEAD)
+        counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(dead, 1)).alias(DEAD), newest(_ARRIVAL)]
+        columns = [F.col(quoted(field.name)) for field in self.schema.fields]
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
         if self.topic.time is None:
-            return parsed.observe(self.metric, *counts).where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
-        clock = clock_of(self.topic, clocks, once, self.data.time)
-        row, marks = F.col(f"{_PARSED}.{_ROW}"), marks_of(self.topic)
-        tells = self.topic.time if marks is None else marks
-        alive = F.when(~F.col(DEAD), F.col("partition"))
-        seen = clock.seen(alive, F.when(~F.col(DEAD), row[tells]), F.col("timestamp"))
-        markers = F.lit(None) if marks is None else F.when(~F.col(DEAD) & row[marks].isNotNull(), 1)
+            return parsed.observe(self.metric, *counts).where(~dead).select(*columns)
+        clock, marks = clock_of(self.topic, clocks, once, self.data.time), marks_of(self.topic)
+        tells = F.col(quoted(self.topic.time if marks is None else marks))
+        seen = clock.seen(F.when(~dead, F.col(_PARTITION)), F.when(~dead, tells), F.col(_ARRIVAL))
+        markers = F.lit(None) if marks is None else F.when(~dead & tells.isNotNull(), 1)
         observed = parsed.observe(self.metric, *counts, F.count(markers).alias(MARKERS), seen)
-        rows = observed.where(~F.col(DEAD)).select(f"{_PARSED}.{_ROW}.*")
-        return clock.on(rows if marks is None else rows.where(F.col(quoted(marks)).isNull()), self.topic.time)
+        events = observed.where(~dead if marks is None else ~dead & tells.isNull())
+        return clock.on(events.select(*map(self._timed, columns, self.schema.names)), self.topic.time)
+
+    def _timed(self, column: Column, name: str) -> Column:
+        """Says of the time column that it is never null, as is known here: nobody behind has to look for such rows."""
+        if name != self.topic.time:
+            return column
+        return F.coalesce(column, F.lit(_FIRST_TIME).cast("timestamp")).alias(name)
 
     def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
         """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
@@ -146,12 +158,7 @@ class Source:
 
     def _misfit(self) -> Column:
         parsed = F.col(_PARSED)
-        misfit = (
-            parsed[_ROW].isNull()
-            | parsed[_CORRUPT].isNotNull()
-            | parsed[_END].isNull()
-            | ~F.is_valid_utf8(F.col("value").cast("string"))
-        )
+        misfit = parsed[_ROW].isNull() | parsed[_CORRUPT].isNotNull() | parsed[_END].isNull() | ~is_utf8(F.col("value"))
         for field in self._needed():
             misfit = misfit | (self._event() & parsed[_ROW][field.name].isNull())
         if self.topic.time:
@@ -214,9 +221,9 @@ class Source:
         return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
 
 
-def newest() -> Column:
+def newest(arrival: str = "timestamp") -> Column:
     """To be observed: when the newest record arrived."""
-    return F.unix_millis(F.max("timestamp")).alias(ARRIVED)
+    return F.unix_millis(F.max(arrival)).alias(ARRIVED)
 
 
 def clock_of(topic: Topic, folder: Path | None, once: bool, time: str | None = None) -> Clock:
@@ -256,6 +263,7 @@ def reading(log: Log, outside: str, group: str) -> DataSource:
     options = {
         **log.data_source.options,
         "kafka.isolation.level": "read_committed",
+        "kafka.max.poll.records": str(MOST_RECORDS_A_POLL),
         "groupIdPrefix": log.settings.named(group),
         "failOnDataLoss": "true",
         "subscribe": outside,

@@ -44,11 +44,22 @@ class Edges:
         starts = self._starts(F.unix_micros(time))
         return F.transform(starts, lambda start: F.struct(start.alias("start"), (start + self.size_us).alias("end")))
 
+    def step(self, time: Column) -> Column | None:
+        """The latest begin (µs) of a window of the event, if that alone says which ones they are."""
+        return None if self.zone is not None or self._uneven else self._last(F.unix_micros(time))
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether an event may be in one window more than another."""
+        return self.size_us % self.every_us != 0
+
+    def _last(self, time_us: Column) -> Column:
+        return time_us - F.pmod(time_us - F.lit(self.offset_us), F.lit(self.every_us))
+
     def _starts(self, time_us: Column) -> Column:
-        last = time_us - F.pmod(time_us - F.lit(self.offset_us), F.lit(self.every_us))
-        most = -(-self.size_us // self.every_us)
+        last, most = self._last(time_us), -(-self.size_us // self.every_us)
         starts = F.array(*(last - F.lit(back * self.every_us) for back in reversed(range(most))))
-        return starts if most == 1 else F.filter(starts, lambda start: start + self.size_us > time_us)
+        return F.filter(starts, lambda start: start + self.size_us > time_us) if self._uneven else starts
 
     def _instant(self, local_us: Column) -> Column:
         """When a day of the zone's calendar begins."""

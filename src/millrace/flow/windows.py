@@ -122,14 +122,13 @@ def _windows(
         return _batch(rows, shape, gap_us, keys, at, values)
     # A longer grace would find the state of windows gone that it still takes rows for.
     until = f", until {durations.spoken(late.grace_ms)} after their end" if late.grace_ms else ""
-    rows = _timed(rows, at)
+    rows = _timed(rows, at) if rows.select(at).schema[0].nullable else rows
     note(f"{_kept(rows, shape, gap_us, keys, values)}{until}", f"emits {emit}, late rows: {late}")
     grace_us = late.grace_ms * 1_000
     settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
 
     def told() -> DataFrame:
-        placed = shape.of(at) if shape else None
-        return _counted(kernel.windows(rows, keys=keys, time=at, edges=placed, values=values, settings=settings))
+        return _counted(kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings))
 
     try:
         counted = told() if late.topic is None else _divided(told, late.topic, where)

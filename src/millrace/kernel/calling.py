@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 
 from millrace.errors import KernelAbsent
 from millrace.local.compile import compiled
@@ -25,6 +25,11 @@ def operator(spark: SparkSession, name: str) -> Any:
     if not isinstance(found, JavaClass):
         raise KernelAbsent(jar=jar())
     return found
+
+
+def is_utf8(value: Column) -> Column:
+    """Whether bytes are UTF-8; null of null."""
+    return Column(operator(SparkSession.active(), "Utf8").of(value._jc))
 
 
 def quoted(name: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -30,6 +32,15 @@ EDGES = ("start", "end")
 # Beside the names of a user's keys and aggregates.
 START, END, REPLACES, KIND, LATE_US, ROW = "__start", "__end", "__replaces", "__kind", "__late_us", "__row"
 
+# How many rows were left of an epoch's when they were added up, in an observation whose name begins so.
+COMBINED_METRIC = "millrace.combined."
+# How a column tells Combining.java what is to be done with it.
+_COMBINE = "millrace.combine"
+# By which Spark, and the kernel, widen a decimal for its sum; and the most that there can be.
+_MORE_DIGITS, _MOST_DIGITS = 10, 38
+
+_numbers = count(1)
+
 
 @dataclass(frozen=True)
 class WindowSettings:
@@ -46,55 +57,66 @@ class Unfit(Exception):
     """An aggregate over a type that it cannot take."""
 
 
+class Edges(Protocol):
+    """Where windows begin and end."""
+
+    def of(self, time: Column) -> Column:
+        """The windows of an event, an array of (start, end) in µs, by their ends."""
+
+    def step(self, time: Column) -> Column | None:
+        """The latest begin (µs) of a window of the event, if that alone says which ones they are."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A column that carries a value to the kernel, and how the values of several rows become one, if Spark can tell."""
+
+    name: str
+    column: Column
+    how: str | None
+
+
 def windows(
     rows: DataFrame,
     *,
     keys: Mapping[str, Column],
     time: Column,
-    edges: Column | None,
+    edges: Edges | None,
     values: Mapping[str, tuple[str, Column]],
     settings: WindowSettings,
 ) -> DataFrame:
     """Rows of a stream to the results of their windows, and what became of late rows.
 
-    `edges` gives a row's windows as an array of (start, end) in µs, by their ends; none for sessions. `values` are the
-    aggregates: under each name its kind and what it looks at. Columns: the keys, START, END (timestamps), the
-    aggregates, REPLACES, KIND, LATE_US and, with `keeps_refused`, ROW.
+    `edges` gives a row's windows; none for sessions. `values` are the aggregates: under each name its kind and what it
+    looks at. Columns: the keys, START, END (timestamps), the aggregates, REPLACES, KIND, LATE_US and, with
+    `keeps_refused`, ROW.
     """
     spark = rows.sparkSession
     names = [f"k{place}" for place in range(len(keys))] or ["k0"]
-    columns = [key.alias(name) for key, name in zip(keys.values() or [F.lit(0)], names, strict=True)]
-    inputs = {f"a{place}": each for place, each in enumerate(values.values())}
-    types = {name: rows.select(column).schema[0].dataType for name, (_, column) in inputs.items()}
-    carried = [_carried(kind, column, types[name]).alias(name) for name, (kind, column) in inputs.items()]
-    whole = [F.struct(*(F.col(quoted(name)) for name in rows.columns)).alias("row")] if settings.keeps_refused else []
-    prepared = rows.select(*columns, F.unix_micros(time).alias("time"), *carried, *whole, *_placed(edges))
-    if edges is None:
-        flat = prepared.withColumn("first", F.lit(True))
-    else:
-        flat = prepared.select("*", F.posexplode("edges").alias("place", "edge")).select(
-            *(name for name in prepared.columns if name != "edges"),
-            "edge.start",
-            "edge.end",
-            (F.col("place") == 0).alias("first"),
-        )
+    by = [_Part(name, key, "key") for name, key in zip(names, keys.values() or [F.lit(0)], strict=True)]
+    types = [rows.select(column).schema[0].dataType for _, column in values.values()]
+    looked = [(kind, column, type_) for (kind, column), type_ in zip(values.values(), types, strict=True)]
+    parts = [part for place, each in enumerate(looked) for part in _parts(f"a{place}", *each)]
+    kernel = operator(spark, "Windows")
+    flat = _flat(rows, by, parts, time, edges, settings)
     told = {
         "keys": names,
-        "values": list(inputs),
-        "kinds": [kind for kind, _ in inputs.values()],
+        "values": [f"a{place}" for place in range(len(looked))],
+        "kinds": [kind for kind, _, _ in looked],
+        "types": [_held(kind, type_).json() for kind, _, type_ in looked],
         "gapUs": settings.gap_us,
         "graceUs": settings.grace_us,
         "once": settings.once,
         "keepsRefused": settings.keeps_refused,
     }
-    found = DataFrame(operator(spark, "Windows").stream(flat._jdf, json.dumps(told)), spark)
+    found = DataFrame(kernel.stream(flat._jdf, json.dumps(told)), spark)
     return found.select(
         *(F.col(name).alias(key) for name, key in zip(names, keys, strict=False)),
         F.timestamp_micros("start").alias(START),
         F.timestamp_micros("end").alias(END),
         *(
-            _restored(F.col(f"r{place}"), kind, types[f"a{place}"]).alias(name)
-            for place, (name, (kind, _)) in enumerate(values.items())
+            _restored(F.col(f"r{place}"), kind, type_).alias(name)
+            for place, (name, (kind, _, type_)) in enumerate(zip(values, looked, strict=True))
         ),
         F.transform(
             "replaces",
@@ -108,30 +130,94 @@ def windows(
     )
 
 
-def _placed(edges: Column | None) -> list[Column]:
-    return [] if edges is None else [edges.alias("edges")]
+def _flat(
+    rows: DataFrame, by: list[_Part], parts: list[_Part], time: Column, edges: Edges | None, settings: WindowSettings
+) -> DataFrame:
+    """A row for each window of a row, or of several rows that are added up already."""
+    one = _Part("rows", F.lit(1).cast("long"), "sum")
+    step = None if edges is None or settings.keeps_refused else edges.step(time)
+    if edges is not None and step is not None and all(part.how for part in parts):
+        combined = _combined(rows, [*by, _Part("step", step, "key"), *parts, one])
+        return _exploded(combined, edges.of(F.timestamp_micros("step")), [*by, *parts])
+    at = _Part("time", F.unix_micros(time), None)
+    whole = F.struct(*(F.col(quoted(name)) for name in rows.columns))
+    kept = [*by, at, *parts, *([_Part("row", whole, None)] if settings.keeps_refused else [])]
+    if edges is None:
+        return rows.select(*(part.column.alias(part.name) for part in kept), one.column.alias("firsts"))
+    placed = _Part("edges", edges.of(time), None)
+    prepared = rows.select(*(part.column.alias(part.name) for part in [*kept, one, placed]))
+    return _exploded(prepared, F.col("edges"), kept)
 
 
-def _carried(kind: str, column: Column, type_: DataType) -> Column:
-    """A value as one of the types that the kernel holds."""
+def _combined(rows: DataFrame, parts: list[_Part]) -> DataFrame:
+    """One row for those of a task with the same keys: see `Combining.java`."""
+    operator(rows.sparkSession, "Combining").install(rows.sparkSession._jsparkSession)
+    marked = rows.select(*(part.column.alias(part.name, metadata={_COMBINE: part.how}) for part in parts))
+    # The observation keeps Spark from taking the projection for one: a column that is 1 in every row is 1 above it too.
+    return marked.observe(f"{COMBINED_METRIC}{next(_numbers)}", F.count(F.lit(1)).alias("rows"))
+
+
+def _exploded(rows: DataFrame, edges: Column, kept: list[_Part]) -> DataFrame:
+    """A row that stands for several is the first window of all of them, or of none."""
+    return rows.select("*", F.posexplode(edges).alias("place", "edge")).select(
+        *(part.name for part in kept),
+        "edge.start",
+        "edge.end",
+        F.when(F.col("place") == 0, F.col("rows")).otherwise(F.lit(0)).alias("firsts"),
+    )
+
+
+def _parts(name: str, kind: str, column: Column, type_: DataType) -> list[_Part]:
+    """A value as one of the types that the kernel holds; of a mean, the sum and how many it is of."""
+    held = _held(kind, type_)
     if kind == "count":
-        return F.when(column if isinstance(type_, BooleanType) else column.isNotNull(), F.lit(1).cast("long"))
-    if isinstance(type_, IntegralType):
-        return column.cast("long")
+        seen = column if isinstance(type_, BooleanType) else column.isNotNull()
+        return [_Part(name, F.when(seen, F.lit(1).cast("long")), "sum")]
+    value = _carried(column, type_)
+    if kind == "avg":
+        counted = _Part(f"{name}n", F.when(value.isNotNull(), F.lit(1).cast("long")), "sum")
+        summed = value.cast("double") if isinstance(held, LongType) else value
+        return [_summed(name, summed, held), counted]
+    if kind == "sum":
+        return [_summed(name, value, held)]
+    native = kind in ("min", "max") and not isinstance(held, StringType | BinaryType)
+    return [_Part(name, value, kind if native else None)]
+
+
+def _summed(name: str, value: Column, held: DataType) -> _Part:
+    if not isinstance(held, DecimalType):
+        return _Part(name, value, "sum")
+    if held.precision + _MORE_DIGITS > _MOST_DIGITS:
+        return _Part(name, value, None)
+    return _Part(name, value.cast(DecimalType(held.precision + _MORE_DIGITS, held.scale)), "sum")
+
+
+def _held(kind: str, type_: DataType) -> DataType:
+    """The type in which the kernel holds a value."""
+    if kind == "count" or isinstance(type_, IntegralType):
+        return LongType()
     if isinstance(type_, FloatType | DoubleType):
-        return column.cast("double")
+        return DoubleType()
     if isinstance(type_, DecimalType):
-        return column
+        return type_
     if kind not in ("sum", "avg"):
         if isinstance(type_, StringType | BinaryType):
-            return column
-        if isinstance(type_, TimestampType):
-            return F.unix_micros(column)
-        if isinstance(type_, DateType):
-            return F.unix_date(column).cast("long")
-        if isinstance(type_, BooleanType):
-            return column.cast("int").cast("long")
+            return type_
+        if isinstance(type_, TimestampType | DateType | BooleanType):
+            return LongType()
     raise Unfit(f"{kind} of {type_.simpleString()}")
+
+
+def _carried(column: Column, type_: DataType) -> Column:
+    if isinstance(type_, TimestampType):
+        return F.unix_micros(column)
+    if isinstance(type_, DateType):
+        return F.unix_date(column).cast("long")
+    if isinstance(type_, BooleanType):
+        return column.cast("int").cast("long")
+    if isinstance(type_, IntegralType):
+        return column.cast("long")
+    return column.cast("double") if isinstance(type_, FloatType) else column
 
 
 def _restored(result: Column, kind: str, type_: DataType) -> Column:

@@ -8,13 +8,15 @@ import java.math.BigDecimal;
 import java.math.RoundingMode;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
 
 /**
  * One aggregate of a window: what is held for it, and how a value is added and two such are merged. Values are longs,
- * doubles, decimals, texts or bytes; other types become one of these before they come here. Nulls are not looked at.
+ * doubles, decimals, texts or bytes; other types become one of these before they come here. Nulls are not looked at. A
+ * value may stand for several that were added up: of a count it says how many, of a mean it is the sum.
  */
 abstract class Aggregate implements Serializable {
   final Carrier carrier;
@@ -38,6 +40,12 @@ abstract class Aggregate implements Serializable {
     }
   }
 
+  /** What is held with the value at this place of a row. */
+  Object take(Object held, Row row, int place, long timeUs) {
+    Object value = row.get(place);
+    return value == null ? held : add(held, value, timeUs);
+  }
+
   /** What is held with one more value; `held` is null before the first. */
   abstract Object add(Object held, Object value, long timeUs);
 
@@ -53,7 +61,7 @@ abstract class Aggregate implements Serializable {
 
   private static final class Count extends Aggregate {
     Count(Carrier carrier) { super(carrier); }
-    @Override Object add(Object held, Object value, long timeUs) { return (Long) held + 1; }
+    @Override Object add(Object held, Object value, long timeUs) { return (Long) held + (Long) value; }
     @Override Object merge(Object held, Object other) { return (Long) held + (Long) other; }
     @Override Object result(Object held) { return held; }
     @Override DataType resultType() { return DataTypes.LongType; }
@@ -111,10 +119,15 @@ abstract class Aggregate implements Serializable {
       this.type = type instanceof DecimalType decimal ? Sum.wider(decimal, 4, 4) : DataTypes.DoubleType;
     }
 
+    /** How many the sum is of stands behind it. */
     @Override
-    Object add(Object held, Object value, long timeUs) {
-      Object number = value instanceof Long whole ? (Object) whole.doubleValue() : value;
-      return held == null ? new Held(number, 1) : merge(held, new Held(number, 1));
+    Object take(Object held, Row row, int place, long timeUs) {
+      return row.isNullAt(place) ? held : merge(held, new Held(row.get(place), row.getLong(place + 1)));
+    }
+
+    @Override
+    Object add(Object held, Object sum, long timeUs) {
+      throw new UnsupportedOperationException("a sum without its count");
     }
 
     @Override

@@ -20,7 +20,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * The windows of one key; `model/windows.py` is the same in plain Python.
  *
  * What holds: within an epoch rows are taken latest first, so that the result does not depend on their order. A window
- * has closed when the watermark reaches its end; a row that reaches only windows whose grace is over is refused. What
+ * has closed when the watermark reaches its end; a row that reaches only windows whose grace is over is refused. Rows
+ * that were added up before they came are all refused or all taken: the watermark stands still within an epoch. What
  * closed windows have to tell is told by timers, also in the epoch whose rows changed them: Spark fires timers after the
  * rows. A timer that is no longer needed may fire, and does nothing.
  */
@@ -83,17 +84,20 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
 
   /** Whether the row was taken. */
   private boolean apply(Row key, Row row, List<Pane> panes, long watermarkUs, List<Row> out) {
-    long timeUs = row.getLong(positions[0]);
+    long timeUs = positions[0] < 0 ? 0 : row.getLong(positions[0]);
     long startUs = settings.sessions() ? timeUs : key.getLong(keys);
     long endUs = settings.sessions() ? timeUs + settings.gapUs() : key.getLong(keys + 1);
     long reachUs = endUs;
     for (Pane pane : panes) if (pane.startUs < endUs && startUs < pane.endUs) reachUs = Math.max(reachUs, pane.endUs);
-    boolean first = row.getBoolean(positions[1]);
+    long firsts = row.getLong(positions[1]);
     if (reachUs + settings.graceUs() <= watermarkUs) {
-      if (first || settings.keepsRefused()) out.add(refused(key, row, startUs, endUs, watermarkUs, first));
+      for (long n = 0; n < firsts; n++) out.add(refused(key, row, startUs, endUs, watermarkUs, true));
+      if (firsts == 0 && settings.keepsRefused()) out.add(refused(key, row, startUs, endUs, watermarkUs, false));
       return false;
     }
-    if (first && reachUs <= watermarkUs) out.add(row(key, startUs, endUs, null, null, Windows.ALLOWED, 0L, null));
+    if (reachUs <= watermarkUs) {
+      for (long n = 0; n < firsts; n++) out.add(row(key, startUs, endUs, null, null, Windows.ALLOWED, 0L, null));
+    }
     add(pane(panes, startUs, endUs), row, timeUs);
     return true;
   }
@@ -120,8 +124,7 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
   private void add(Pane pane, Row row, long timeUs) {
     pane.changed = true;
     for (int place = 0; place < aggregates.length; place++) {
-      Object value = row.get(positions[2 + place]);
-      if (value != null) pane.held[place] = aggregates[place].add(pane.held[place], value, timeUs);
+      pane.held[place] = aggregates[place].take(pane.held[place], row, positions[2 + place], timeUs);
     }
   }
 

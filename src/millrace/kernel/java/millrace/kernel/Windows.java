@@ -14,15 +14,17 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
  * Windows of event time, by key, with late rows told apart. In come the columns of the key and, for windows that are
- * the same for all keys, `start` and `end` (µs); then `time` (µs), `first` (whether this is the row's earliest window),
- * the aggregates' values and, if refused rows are wanted, `row`. Out come the key, `start`, `end`, the results and
- * `replaces`, `kind` (see below), and of a refused row `lateUs` and `row`.
+ * the same for all keys, `start` and `end` (µs); then `firsts` (of how many rows this is the earliest window: a row may
+ * stand for several that were added up before), the aggregates' values, `time` (µs) where it matters and, if refused
+ * rows are wanted, `row`. Out come the key, `start`, `end`, the results and `replaces`, `kind` (see below), and of a
+ * refused row `lateUs` and `row`.
  */
 public final class Windows {
   static final int RESULT = 0;
@@ -46,9 +48,10 @@ public final class Windows {
     List<String> keys = texts(json.get("keys"));
     List<String> values = texts(json.get("values"));
     List<String> kinds = texts(json.get("kinds"));
+    List<String> types = texts(json.get("types"));
     Aggregate[] aggregates = new Aggregate[kinds.size()];
     for (int place = 0; place < aggregates.length; place++) {
-      aggregates[place] = Aggregate.of(kinds.get(place), rows.schema().apply(values.get(place)).dataType());
+      aggregates[place] = Aggregate.of(kinds.get(place), DataType.fromJson(types.get(place)));
     }
     List<String> group = new ArrayList<>(keys);
     if (!told.sessions()) group.addAll(List.of("start", "end"));
@@ -70,10 +73,11 @@ public final class Windows {
   }
 
   private static int[] positions(StructType schema, List<String> values) {
-    List<String> names = new ArrayList<>(List.of("time", "first"));
+    List<String> names = new ArrayList<>(List.of("time", "firsts"));
     names.addAll(values);
-    if (List.of(schema.fieldNames()).contains("row")) names.add("row");
-    return names.stream().mapToInt(schema::fieldIndex).toArray();
+    names.add("row");
+    List<String> present = List.of(schema.fieldNames());
+    return names.stream().mapToInt(present::indexOf).toArray();
   }
 
   private static StructType of(StructType schema, List<String> names) {

@@ -1,0 +1,10 @@
+"""Nexmark, the auction house: the model's events in Kafka, twelve of its queries as flows, and what they cost beside
+Flink SQL and beside PySpark by hand.
+
+events      the model: persons, auctions and bids, 1 : 3 : 46, made by Spark and written once
+flows       the queries in Millrace
+by_hand     some of them as one would write them on Spark without Millrace
+batch       what each must give, as a batch over the same topics, and the comparison
+flink       the same in Flink SQL, in an environment and a process of its own (flink_process)
+__main__    the run
+"""

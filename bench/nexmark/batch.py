@@ -1,0 +1,132 @@
+"""What each query must give: the published SQL as a batch over the same topics; and what a flow's results amount to.
+
+`persons`, `auctions` and `bids` are views of all records. A window that the last records leave open does not count:
+those have nothing but a time, so that only windows without a key must be told apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from bench.nexmark import flows
+from millrace.flow import Topic
+
+_COUNTS = """
+    counts AS (
+        SELECT auction, explode(sequence(0, 8, 2)) AS back, floor(unix_millis(dateTime) / 2000) * 2 AS last
+        FROM bids WHERE auction IS NOT NULL),
+    windows AS (SELECT auction, last - back AS start, count(*) AS bids FROM counts GROUP BY auction, last - back)"""
+
+# Queries that tell a result again when it has changed.
+UPDATES = ("q4", "q12")
+
+SQL = {
+    "q0": "SELECT auction, bidder, price, dateTime, extra FROM bids",
+    "q1": "SELECT auction, bidder, 0.908 * price AS price, dateTime, extra FROM bids",
+    "q2": "SELECT auction, price FROM bids WHERE auction % 123 = 0",
+    "q3": """
+        SELECT p.name, p.city, p.state, a.id FROM auctions a JOIN persons p ON a.seller = p.id
+        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+    "q4": """
+        SELECT category, avg(final) AS price FROM (
+            SELECT a.id, a.category, max(b.price) AS final FROM auctions a JOIN bids b ON a.id = b.auction
+            WHERE b.dateTime BETWEEN a.dateTime AND a.expires GROUP BY a.id, a.category)
+        GROUP BY category""",
+    "q5": f"""
+        WITH {_COUNTS}, most AS (SELECT start, max(bids) AS bids FROM windows GROUP BY start)
+        SELECT timestamp_seconds(w.start) AS window_start, timestamp_seconds(w.start + 10) AS window_end,
+            max(w.auction) AS auction, w.bids
+        FROM windows w JOIN most m ON w.start = m.start AND w.bids = m.bids GROUP BY w.start, w.bids""",
+    "q7": """
+        WITH placed AS (
+            SELECT *, floor(unix_millis(dateTime) / 10000) * 10 + 10 AS end FROM bids WHERE auction IS NOT NULL),
+        most AS (SELECT end, max(price) AS price FROM placed GROUP BY end),
+        ranked AS (
+            SELECT b.*, row_number() OVER (
+                PARTITION BY b.end ORDER BY auction DESC, bidder DESC, dateTime DESC, extra DESC) AS n
+            FROM placed b JOIN most m ON b.end = m.end AND b.price = m.price)
+        SELECT price, auction, bidder, dateTime, extra, timestamp_seconds(end) AS window_end FROM ranked WHERE n = 1""",
+    "q8": """
+        SELECT p.id, p.name, timestamp_seconds(p.start) AS window_start, timestamp_seconds(p.start + 10) AS window_end,
+            a.auctions
+        FROM (SELECT id, name, floor(unix_millis(dateTime) / 10000) * 10 AS start FROM persons) p
+        JOIN (SELECT seller, floor(unix_millis(dateTime) / 10000) * 10 AS start, count(*) AS auctions FROM auctions
+              GROUP BY seller, start) a
+        ON p.id = a.seller AND p.start = a.start""",
+    "q11": """
+        WITH timed AS (SELECT bidder, unix_millis(dateTime) AS at FROM bids WHERE bidder IS NOT NULL),
+        begun AS (
+            SELECT *, coalesce(at - lag(at) OVER (PARTITION BY bidder ORDER BY at) >= 10000, true) AS begins
+            FROM timed),
+        numbered AS (SELECT *, count_if(begins) OVER (PARTITION BY bidder ORDER BY at) AS number FROM begun)
+        SELECT bidder, timestamp_millis(min(at)) AS window_start, timestamp_millis(max(at) + 10000) AS window_end,
+            count(*) AS bids
+        FROM numbered GROUP BY bidder, number""",
+    "q12": "SELECT bidder, count(*) AS bids FROM bids GROUP BY bidder",
+    "q14": """
+        SELECT auction, bidder, 0.908 * price AS price,
+            CASE WHEN hour(dateTime) >= 8 AND hour(dateTime) <= 18 THEN 'day'
+                 WHEN hour(dateTime) <= 6 OR hour(dateTime) >= 20 THEN 'night' ELSE 'other' END AS bidTimeType,
+            dateTime, extra, regexp_count(extra, 'c') AS c_counts
+        FROM bids WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000""",
+    "q22": """
+        SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2,
+            split_part(url, '/', 6) AS dir3
+        FROM bids""",
+}
+
+
+def views(spark: SparkSession, kafka: Mapping[str, str], named: Callable[[str], str]) -> None:
+    """Makes the topics known as views. `named` gives the name that a topic has in Kafka."""
+    for topic in (flows.persons, flows.auctions, flows.bids):
+        _rows(spark, kafka, topic, named(topic.name)).createOrReplaceTempView(topic.name)
+
+
+def _rows(spark: SparkSession, kafka: Mapping[str, str], topic: Topic, outside: str) -> DataFrame:
+    raw = spark.read.format("kafka").options(**kafka).option("subscribe", outside).load()
+    assert topic.schema is not None
+    return raw.select(F.from_json(F.col("value").cast("string"), topic.schema).alias("row")).select("row.*")
+
+
+@dataclass
+class Sums:
+    """What tells two sets of rows apart without holding them: how many, and two sums of a hash of each."""
+
+    rows: int = 0
+    total: Decimal = Decimal(0)
+    mixed: int = 0
+
+    def add(self, rows: DataFrame) -> Sums:
+        hashed = rows.select(F.xxhash64(*(F.col(name).cast("string") for name in rows.columns)).alias("hash"))
+        found = hashed.agg(F.count("hash"), F.sum(F.col("hash").cast("decimal(38,0)")), F.bit_xor("hash")).first()
+        assert found is not None
+        self.rows, self.total, self.mixed = (
+            self.rows + found[0],
+            self.total + (found[1] or 0),
+            self.mixed ^ (found[2] or 0),
+        )
+        return self
+
+
+def expected(spark: SparkSession, query: str) -> Counter[Row]:
+    return Counter(spark.sql(SQL[query]).collect())
+
+
+def last_of(query: str, rows: Iterable[Row]) -> Counter[Row]:
+    """What a flow's results amount to: where it tells updates, the last of each."""
+    if query == "q4":
+        return Counter({row.category: row for row in rows}.values())
+    if query == "q12":
+        counts = {(row.bidder, row.window): row["count"] for row in rows}
+        sums: Counter[Any] = Counter()
+        for (bidder, _), count in counts.items():
+            sums[bidder] += count
+        return Counter(Row(bidder=bidder, bids=count) for bidder, count in sums.items())
+    return Counter(rows)

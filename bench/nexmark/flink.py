@@ -1,0 +1,190 @@
+"""The peer: the same queries in Flink SQL over the same topics, results to `blackhole`.
+
+Flink has an environment of its own in Millrace's cache, made at the first use, and a process of its own that lives as
+long as the benchmark, so that its JVM is as warm as Spark's. q5 and q7 take the first of a window in one pass, as the
+flows do: the published ones join each window with itself, which costs Flink more. q3 and q4 are as published.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from bench.nexmark import flows
+from millrace import config
+from millrace.flow import Topic
+from millrace.flow.schema import columns
+from millrace.local import jars, java
+
+VERSION = "2.3.0"
+_FOLDER = Path(__file__).parent
+
+OPTIONS = {
+    "parallelism.default": "2",
+    "state.backend.type": "rocksdb",
+    "execution.checkpointing.incremental": "true",
+    "execution.checkpointing.interval": "10 s",
+    "execution.checkpointing.mode": "EXACTLY_ONCE",
+    "pipeline.object-reuse": "true",
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.allow-latency": "2 s",
+    "table.exec.mini-batch.size": "50000",
+    "table.local-time-zone": "UTC",
+    "taskmanager.numberOfTaskSlots": "2",
+    "taskmanager.memory.managed.size": "1 gb",
+    "taskmanager.memory.network.max": "256 mb",
+}
+JAVA = ("-Xmx2g",)
+
+_TYPES = {"long": "BIGINT", "string": "STRING", "timestamp": "TIMESTAMP_LTZ(3)"}
+_HOPS = "HOP(TABLE bids, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND)"
+_BIDS, _PERSONS, _AUCTIONS = (
+    f"TUMBLE(TABLE {table}, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)" for table in ("bids", "persons", "auctions")
+)
+
+SQL = {
+    "q0": "SELECT auction, bidder, price, dateTime, extra FROM bids",
+    "q1": "SELECT auction, bidder, 0.908 * price AS price, dateTime, extra FROM bids",
+    "q2": "SELECT auction, price FROM bids WHERE MOD(auction, 123) = 0",
+    "q3": """
+        SELECT p.name, p.city, p.state, a.id FROM auctions a JOIN persons p ON a.seller = p.id
+        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+    "q4": """
+        SELECT category, AVG(highest) AS price FROM (
+            SELECT a.id, a.category, MAX(b.price) AS highest FROM auctions a JOIN bids b ON a.id = b.auction
+            WHERE b.dateTime BETWEEN a.dateTime AND a.expires GROUP BY a.id, a.category)
+        GROUP BY category""",
+    "q5": f"""
+        SELECT window_start, window_end, auction, bids FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY bids DESC, auction DESC) AS n
+            FROM (SELECT window_start, window_end, auction, COUNT(*) AS bids FROM TABLE({_HOPS})
+                  GROUP BY window_start, window_end, auction))
+        WHERE n = 1""",
+    "q7": f"""
+        SELECT price, auction, bidder, dateTime, extra, window_end FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS place
+            FROM TABLE({_BIDS}))
+        WHERE place = 1""",
+    "q8": f"""
+        SELECT p.id, p.name, p.window_start, p.window_end, a.auctions FROM (
+            SELECT id, name, window_start, window_end FROM TABLE({_PERSONS})
+            GROUP BY id, name, window_start, window_end) p
+        JOIN (
+            SELECT seller, window_start, window_end, COUNT(*) AS auctions FROM TABLE({_AUCTIONS})
+            GROUP BY seller, window_start, window_end) a
+        ON p.id = a.seller AND p.window_start = a.window_start AND p.window_end = a.window_end""",
+    "q11": """
+        SELECT bidder, window_start, window_end, COUNT(*) AS bids
+        FROM TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+        GROUP BY bidder, window_start, window_end""",
+    "q12": """
+        SELECT bidder, window_start, window_end, COUNT(*) AS bids
+        FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(arrival), INTERVAL '10' SECOND))
+        GROUP BY bidder, window_start, window_end""",
+    "q14": """
+        SELECT auction, bidder, 0.908 * price AS price,
+            CASE WHEN HOUR(dateTime) >= 8 AND HOUR(dateTime) <= 18 THEN 'day'
+                 WHEN HOUR(dateTime) <= 6 OR HOUR(dateTime) >= 20 THEN 'night' ELSE 'other' END AS bidTimeType,
+            dateTime, extra, CHAR_LENGTH(extra) - CHAR_LENGTH(REPLACE(extra, 'c', '')) AS c_counts
+        FROM bids WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000""",
+    "q22": """
+        SELECT auction, bidder, price, channel, SPLIT_INDEX(url, '/', 3) AS dir1, SPLIT_INDEX(url, '/', 4) AS dir2,
+            SPLIT_INDEX(url, '/', 5) AS dir3
+        FROM bids""",
+}
+
+
+@dataclass
+class Flink:
+    """Flink while it runs; leaving it ends it."""
+
+    bootstrap: str
+    work: Path
+    process: subprocess.Popen[str] = field(init=False)
+
+    def __enter__(self) -> Flink:
+        python = environment()
+        home = {"JAVA_HOME": str(java.find().resolve().parent.parent), "JVM_ARGS": " ".join(JAVA)}
+        with (self.work / "flink.log").open("w") as log:
+            self.process = subprocess.Popen(
+                [str(python), str(_FOLDER / "flink_process.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "FLINK_LOG_DIR": str(self.work), **home},
+            )
+        options = {
+            **OPTIONS,
+            "execution.checkpointing.dir": (self.work / "flink-checkpoints").as_uri(),
+            "io.tmp.dirs": str(self.work),
+        }
+        connectors = [path.as_uri() for path in jars.paths("flink", lock=_FOLDER / "flink.lock")]
+        tables = [self._table(topic) for topic in (flows.persons, flows.auctions, flows.bids)]
+        self._ask(options=options, jars=connectors, tables=tables)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+
+    def seconds(self, query: str) -> float:
+        """How long it takes to read what is there."""
+        made = f"CREATE TABLE {query} WITH ('connector' = 'blackhole') AS {SQL[query]}"
+        return float(self._ask(insert=made, after=[f"DROP TABLE {query}"])["seconds"])
+
+    def cpu_s(self) -> float:
+        own = psutil.Process(self.process.pid)
+        return sum(sum(each.cpu_times()[:2]) for each in [own, *own.children(recursive=True)])
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        # A word of SQL to Flink.
+        self.process.stdin.write(json.dumps(request).replace("dateTime", "`dateTime`") + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"Flink ended:\n{(self.work / 'flink.log').read_text()[-3_000:]}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _table(self, topic: Topic) -> str:
+        assert topic.schema is not None
+        named = columns(topic.name, topic.schema, topic.where)
+        fields = [f"{name} {_TYPES[kind]}" for name, kind in named.items()]
+        told = ["arrival AS PROCTIME()", "WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND"]
+        options = {
+            "connector": "kafka",
+            "topic": topic.name,
+            "properties.bootstrap.servers": self.bootstrap,
+            "properties.isolation.level": "read_committed",
+            "scan.startup.mode": "earliest-offset",
+            "scan.bounded.mode": "latest-offset",
+            "format": "json",
+            "json.timestamp-format.standard": "ISO-8601",
+        }
+        words = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+        return f"CREATE TABLE {topic.name} ({', '.join(fields + told)}) WITH ({words})"
+
+
+def environment() -> Path:
+    """The Python of Flink's environment, which is made if it is not there."""
+    folder = config.cache_folder() / "flink" / VERSION
+    python, ready = folder / "bin" / "python", folder / "ready"
+    if not ready.exists():
+        print(f"installing Flink {VERSION} into {folder}: 700 MB", flush=True)
+        uv = str(Path(sys.executable).with_name("uv"))
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True)
+        wanted = [f"apache-flink=={VERSION}"]
+        subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *wanted], check=True)
+        ready.touch()
+    return python
