@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,27 @@ def test_epochs_grow_while_they_are_short(spark: SparkSession, tmp_path: Path) -
     # Offsets of the next epoch are chosen before the report of this one: each size is there twice at most.
     assert max(sizes) >= 4 * FIRST
     assert sizes[:-1] == sorted(sizes[:-1])
+
+
+def test_sources_are_asked_in_the_order_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    names = [f"topic{number}" for number in range(4)]
+    log = FolderLog(config.load(tmp_path), tmp_path / "log", "pace")
+    own = spark.newSession()
+    clock.install(own)
+    reader = own.readStream.format(log.data_source.format).options(**log.data_source.options)
+    for name in names:
+        log.topics.ensure(name)
+    rows = functools.reduce(DataFrame.unionAll, [reader.option("subscribe", name).load() for name in names])
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        for _ in range(3):
+            for name in names:
+                log.write(name, {"n": 1})
+            query.processAllAvailable()
+        asked = query._jsq.streamingQuery().uniqueSources().keys().toSeq().mkString(" ")
+    finally:
+        query.stop()
+    assert asked.split() == [f"FolderLog[{name}]" for name in names]
 
 
 @pytest.mark.parametrize(

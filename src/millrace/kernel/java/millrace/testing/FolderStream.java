@@ -140,6 +140,12 @@ final class FolderStream implements Batch, MicroBatchStream, SupportsTriggerAvai
     return split -> new Reader((Split) split);
   }
 
+  /** What Spark calls it in its reports. */
+  @Override
+  public String toString() {
+    return "FolderLog[" + topic + "]";
+  }
+
   @Override
   public void commit(Offset offset) {}
 
