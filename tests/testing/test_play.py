@@ -276,6 +276,9 @@ def test_the_same_play_on_a_broker(play: Begin, settings: Settings) -> None:
     p.expect(per_minute, [{"url": "/a", "views": 1}])
     p.restart()
     p.expect(per_minute, [{"url": "/a", "views": 1}])
+    p.feed(views, [{"url": "/b", "n": 1, "at": "10:02:30"}, {"url": "/b", "n": 1, "at": "10:05:00"}])
+    p.replay("part", start="10:01", until="10:05")
+    p.expect("per_minute.part", [{"url": "/a", "window_start": "10:01", "views": 1}])
     with pytest.raises(PlayMisused, match="needs the log in a folder"):
         p.feed(views, [], crash="before write")
 
