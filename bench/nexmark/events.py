@@ -42,7 +42,8 @@ _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 
 @dataclass(frozen=True)
 class Model:
-    """`events` in all, of which `rate` happen in a second of event time."""
+    """`events` in all, of which `rate` happen in a second of event time: at least 350, or auctions would last longer than
+    the ten seconds that q4 counts on."""
 
     events: int
     rate: int = 10_000

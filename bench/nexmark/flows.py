@@ -1,7 +1,7 @@
 """Twelve queries of Nexmark as flows; `millrace run bench.nexmark.flows:app` runs them over the topics of a project.
 
 Two queries keep rows for ever as they were published; here they have the bounds of the model: whoever sells joined
-within the last minutes (q3), and an auction lasts minutes (q4, which averages the auctions whose window is over). Of
+within the last minutes (q3), and an auction lasts seconds (q4, which averages the auctions whose window is over). Of
 several that are first, q5 and q7 tell one.
 """
 
@@ -72,7 +72,7 @@ def q4(auctions: DataFrame, bids: DataFrame) -> DataFrame:
     """What an auction of a category brings on average: the highest bid within its life."""
     lives = auctions.select(F.col("id").alias("auction"), "category", "dateTime", "expires")
     offers = bids.select("auction", "price", F.col("dateTime").alias("offered"))
-    pairs = mr.join(lives, offers, on="auction", within=("0 seconds", "2 minutes"), times=("dateTime", "offered"))
+    pairs = mr.join(lives, offers, on="auction", within=("0 seconds", "10 seconds"), times=("dateTime", "offered"))
     valid = pairs.where("offered <= expires")
     sold = mr.window(valid, "10 seconds", by=["auction", "category"], price=mr.max("price"), time="dateTime", **FINAL)
     return sold.groupBy("category").agg(F.avg("price").alias("price"))

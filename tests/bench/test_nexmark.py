@@ -17,7 +17,7 @@ from tests.engine.conftest import Project
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
-MODEL = Model(20_000, rate=100)
+MODEL = Model(20_000, rate=400)
 
 
 def test_every_query_gives_what_a_batch_gives(
