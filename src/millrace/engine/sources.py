@@ -151,12 +151,7 @@ class Source:
 
     def _misfit(self) -> Column:
         parsed = F.col(_PARSED)
-        misfit = (
-            parsed[_ROW].isNull()
-            | parsed[_CORRUPT].isNotNull()
-            | parsed[_END].isNull()
-            | ~is_utf8(F.col("value"))
-        )
+        misfit = parsed[_ROW].isNull() | parsed[_CORRUPT].isNotNull() | parsed[_END].isNull() | ~is_utf8(F.col("value"))
         for field in self._needed():
             misfit = misfit | (self._event() & parsed[_ROW][field.name].isNull())
         if self.topic.time:
