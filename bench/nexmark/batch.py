@@ -6,16 +6,17 @@ those have nothing but a time, so that only windows without a key must be told a
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.nexmark import flows
+from millrace.engine.output import TIMES
 from millrace.flow import Topic
 
 _COUNTS = """
@@ -115,18 +116,24 @@ class Sums:
         return self
 
 
-def expected(spark: SparkSession, query: str) -> Counter[Row]:
-    return Counter(spark.sql(SQL[query]).collect())
+def as_json(rows: DataFrame) -> list[str]:
+    """Rows as a flow writes them."""
+    return [row.value for row in rows.select(F.to_json(F.struct("*"), TIMES).alias("value")).collect()]
 
 
-def last_of(query: str, rows: Iterable[Row]) -> Counter[Row]:
+def expected(spark: SparkSession, query: str) -> Counter[str]:
+    return Counter(as_json(spark.sql(SQL[query])))
+
+
+def last_of(query: str, rows: Iterable[str]) -> Counter[str]:
     """What a flow's results amount to: where it tells updates, the last of each."""
     if query == "q4":
-        return Counter({row.category: row for row in rows}.values())
+        return Counter({json.loads(row)["category"]: row for row in rows}.values())
     if query == "q12":
-        counts = {(row.bidder, row.window): row["count"] for row in rows}
-        sums: Counter[Any] = Counter()
+        told = [json.loads(row) for row in rows]
+        counts = {(row["bidder"], row["window"]["start"]): row["count"] for row in told}
+        sums: Counter[int | None] = Counter()
         for (bidder, _), count in counts.items():
             sums[bidder] += count
-        return Counter(Row(bidder=bidder, bids=count) for bidder, count in sums.items())
+        return Counter(f'{{"bidder":{json.dumps(bidder)},"bids":{count}}}' for bidder, count in sums.items())
     return Counter(rows)

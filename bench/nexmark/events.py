@@ -42,8 +42,8 @@ _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 
 @dataclass(frozen=True)
 class Model:
-    """`events` in all, of which `rate` happen in a second of event time: at least 350, or auctions would last longer than
-    the ten seconds that q4 counts on."""
+    """`events` in all, of which `rate` happen in a second of event time: at least 350, or auctions would last longer
+    than the ten seconds that q4 counts on."""
 
     events: int
     rate: int = 10_000
@@ -75,16 +75,18 @@ class Model:
         self, spark: SparkSession, kafka: Mapping[str, str], topics: Mapping[str, str], partitions: int = 2
     ) -> None:
         """`topics` names those of persons, auctions and bids, which have so many partitions."""
-        for table, topic in topics.items():
-            for rows in (self.rows(spark, table, partitions), self._last_records(spark, partitions)):
-                records = rows.select("partition", F.to_json("event", _TIMES).alias("value"))
-                writer = records.write.format("kafka").options(**kafka).option("kafka.compression.type", "lz4")
-                writer.option("topic", topic).save()
+        events = [
+            self.rows(spark, table, partitions).withColumn("topic", F.lit(topic)) for table, topic in topics.items()
+        ]
+        for rows in (*events, self._last_records(spark, list(topics.values()), partitions)):
+            records = rows.select("topic", "partition", F.to_json("event", _TIMES).alias("value"))
+            records.write.format("kafka").options(**kafka).option("kafka.compression.type", "lz4").save()
 
-    def _last_records(self, spark: SparkSession, partitions: int) -> DataFrame:
+    def _last_records(self, spark: SparkSession, topics: list[str], partitions: int) -> DataFrame:
         number = F.lit(self.events + _AFTER_S * self.rate).cast("long").alias("n")
-        numbered = spark.range(partitions).select(F.col("id").cast("int").alias("partition"), number)
-        return numbered.select("partition", F.struct(self._time().alias("dateTime")).alias("event"))
+        every = F.explode(F.array(*map(F.lit, topics))).alias("topic")
+        numbered = spark.range(partitions).select(F.col("id").cast("int").alias("partition"), every, number)
+        return numbered.select("topic", "partition", F.struct(self._time().alias("dateTime")).alias("event"))
 
     def _person(self) -> dict[str, Column]:
         name = F.concat_ws(" ", self._one(_FIRST_NAMES, "first"), self._one(_LAST_NAMES, "last"))
