@@ -1,8 +1,8 @@
 """Twelve queries of Nexmark as flows; `millrace run bench.nexmark.flows:app` runs them over the topics of a project.
 
-Two queries keep rows for ever as they were published; here they have the bounds of the model: whoever sells joined
-within the last minutes (q3), and an auction lasts seconds (q4, which averages the auctions whose window is over). Of
-several that are first, q5 and q7 tell one.
+Two queries keep rows for ever as they were published; here they have the bounds of the model: a seller joined from
+ten minutes before to a minute after the auction (q3), and an auction lasts seconds (q4, which averages the auctions
+whose window is over). Of a tie, q5 and q7 tell one. The last step of q4 and q5 keeps a row a category, and a window.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
     run.add_argument(
         "--from",
         dest="start",
-        metavar="PLACE",
+        metavar="TIME",
         default="checkpoint",
         help="replay from `earliest`, a time or `2 hours ago`, into outputs of its own (default: from the checkpoint)",
     )
@@ -54,14 +54,14 @@ def add(commands: Commands) -> None:
     run.add_argument("--into", metavar="NAME", help="the replay's name: stream `counts` writes to topic `counts.NAME`")
     run.add_argument("--for", dest="duration", metavar="TIME", help="end after this time, for example 30s")
     run.add_argument(
-        "--only", action="append", metavar="FLOW", default=[], help="run this flow and no other; may be repeated"
+        "--only", action="append", metavar="STREAM", default=[], help="run this stream and no other; may be repeated"
     )
     run.add_argument(
         "--fresh",
         action="append",
-        metavar="FLOW",
+        metavar="STREAM",
         default=[],
-        help="set this flow's checkpoint aside and start from the oldest records; may be repeated",
+        help="set this stream's checkpoint aside and start from the oldest records; may be repeated",
     )
     run.add_argument(
         "--metrics",

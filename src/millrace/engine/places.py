@@ -31,7 +31,7 @@ class Places(threading.Thread):
         self._guard = threading.Lock()
         self._groups: dict[str, GroupPlace] = {}
         self._ended = threading.Event()
-        self._said = ""
+        self._said: set[tuple[str, str]] = set()
 
     def note(self, flow: str, spans: Iterable[Span]) -> None:
         """An epoch that read up to there is committed."""
@@ -60,7 +60,7 @@ class Places(threading.Thread):
     def _commit(self) -> None:
         with self._guard:
             changed, self._changed = self._changed, {}
-        said = ""
+        troubles = set()
         while changed:
             flow, offsets = next(iter(changed.items()))
             try:
@@ -68,13 +68,14 @@ class Places(threading.Thread):
                     self._groups[flow] = self._log.place(f"{self._app}.{flow}")
                 self._groups[flow].tell(offsets)
             except MillraceError as error:
-                said = f"{error.code} {error.what}"
-                if said != self._said:
-                    _logger.warning("consumer group %s.%s does not show its lag: %s", self._app, flow, said)
-                self._said = said
-                if isinstance(error, KafkaUnreachable):  # the others would wait in vain as long
+                away = isinstance(error, KafkaUnreachable)
+                who = "consumer groups do not show the lag of flows" if away else f"{flow} does not show its lag"
+                if (who, error.code) not in self._said:
+                    _logger.warning("%s: %s %s", who, error.code, error.what)
+                troubles.add((who, error.code))
+                if away:  # the others would wait in vain as long
                     break
             del changed[flow]
         with self._guard:
             self._changed = {**changed, **self._changed}
-        self._said = said
+        self._said = troubles

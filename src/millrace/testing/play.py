@@ -167,7 +167,7 @@ class Play:
         self._settle()
 
     def advance(self, by: str | timedelta) -> None:
-        """Lets time pass: partitions fall silent, graces end."""
+        """Lets the clock go on: partitions fall silent. Event time goes on with events only."""
         self._started()
         self._move(self.now + durations.parse(by))
         self._settle()
