@@ -29,6 +29,7 @@ def orders(rows):
 
 
 @pytest.mark.spark
+@pytest.mark.turn(1, 2)
 def test_findings_are_paragraphs_or_json_and_strict_fails(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "millrace.toml").write_text('[run]\napp = "shop:app"\n')

@@ -136,6 +136,7 @@ def test_events_find_the_rows_of_a_table_as_it_is(
     }  # fmt: skip
 
 
+@pytest.mark.turn(0, 2)
 def test_the_same_state_may_be_asked_otherwise(shop: Shop, spark: SparkSession) -> None:
     shop.run(ITEMS, "INSERT INTO items VALUES (1, 'one', 1)")
     app, inner, sales = app_of(shop), app_of(shop, "inner"), Sales(shop)

@@ -232,8 +232,8 @@ def test_as_an_ordinary_user_too(request: pytest.FixtureRequest) -> None:
     env = {"HOME": str(home), "MILLRACE_CACHE": str(cache)}
     up = millrace("up", "postgres", "--detach", cwd=home, env=env, prefix=prefix)
     assert up.returncode == 0, up.stderr
-    row = json.loads(millrace("status", "--json", cwd=home, env=env, prefix=prefix).stdout)
-    (postgres,) = (server for server in row if server["server"] == "postgres")
+    servers = json.loads(millrace("status", "--json", cwd=home, env=env, prefix=prefix).stdout)["servers"]
+    (postgres,) = (server for server in servers if server["server"] == "postgres")
     assert psutil.Process(postgres["pid"]).uids().real == (1000 if os.geteuid() == 0 else os.geteuid())
     assert kept_after_put(postgres["address"]) == [1]
     assert millrace("down", cwd=home, env=env, prefix=prefix).returncode == 0

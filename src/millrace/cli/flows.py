@@ -33,7 +33,7 @@ def _flow(app: str, folder: Path) -> dict[str, Any]:
     told = standing.read(folder)
     last = told.get("last") or {}
     # A flow that waits to be started again has let its lock go; its run is still there.
-    run = lock.Holder(**told["run"]) if told.get("state") in ("restarting", "failed") and "run" in told else None
+    run = lock.Holder(**told["run"]) if told.get("state") == "restarting" and "run" in told else None
     holder = lock.holder(folder, folder.name) or (None if run is None or run.gone() else run)
     return {
         "app": app,
