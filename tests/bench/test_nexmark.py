@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server]
 MODEL = Model(20_000, rate=400)
 
 
+@pytest.mark.turn(0, 2)
 def test_every_query_gives_what_a_batch_gives(
     spark: SparkSession, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
