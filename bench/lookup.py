@@ -14,7 +14,6 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from bench.kernel import cpu_s, drained
+from bench.kernel import drained
+from bench.sides import RECORDS_AN_EPOCH, Side, full_epochs_from_the_first, measured
 from millrace import config, local
-from millrace.engine import sources
 from millrace.engine.session import close, session
-from millrace.engine.sources import MOST_RECORDS_AN_EPOCH, Source
+from millrace.engine.sources import Source
 from millrace.engine.tables import TableSource
 from millrace.log import Log
 
@@ -60,7 +59,7 @@ class Bench:
     def __init__(self, folder: Path, records: int, rows: int) -> None:
         found = config.load(folder)
         self.settings = replace(found, spark=replace(found.spark, options={"spark.sql.shuffle.partitions": "2"}))
-        sources.FIRST_RECORDS_AN_EPOCH = MOST_RECORDS_AN_EPOCH  # as by hand, from the first epoch on
+        full_epochs_from_the_first()
         self.spark = session(self.settings, "local[2]", "bench")
         self.folder, self.rows, self._count = folder, rows, 0
         fill(Log(self.settings), local.address(self.settings, "kafka"), records, rows)
@@ -80,7 +79,7 @@ class Bench:
         rows = numbers.select(F.col("id").alias("customer"), name.alias("name"), region.alias("region"))
         return self.plain(spark).join(F.broadcast(rows), "customer", "left")
 
-    def rate(self, build: Callable[[SparkSession], DataFrame]) -> float:
+    def rate(self, build: Side) -> float:
         self._count += 1
         return drained(build(self.spark.newSession()), self.folder / f"checkpoint-{self._count}", "append")
 
@@ -91,25 +90,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    if args.records <= MOST_RECORDS_AN_EPOCH:
-        parser.error(f"--records must be more than one epoch takes, {MOST_RECORDS_AN_EPOCH}")
+    if args.records <= RECORDS_AN_EPOCH:
+        parser.error(f"--records must be more than one epoch takes, {RECORDS_AN_EPOCH}")
     with tempfile.TemporaryDirectory() as folder:
         settings = config.load(Path(folder))
         with local.held(settings, ("kafka",)):
             bench = Bench(Path(folder), args.records, args.rows)
             sides = {"lookup": bench.lookup, "broadcast": bench.broadcast, "plain": bench.plain}
-            rates: dict[str, list[float]] = {name: [] for name in sides}
-            spent: dict[str, list[float]] = {name: [] for name in sides}
-            for number in range(args.rounds + 1):  # the first one warms up
-                for name, build in sides.items():
-                    before = cpu_s()
-                    rate = bench.rate(build)
-                    if number:
-                        rates[name].append(rate)
-                        spent[name].append(round((cpu_s() - before) * 1e6 / args.records, 1))
+            rates, spent = measured(sides, bench.rate, args.records, args.rounds)
             close(bench.spark)
-    for name in sides:
-        print(f"{name:10} {rates[name]} events/s, {spent[name]} CPU s a million")
     middle = {name: statistics.median(values) for name, values in rates.items()}
     ratios = {f"to_{name}": round(middle["lookup"] / middle[name], 2) for name in ("broadcast", "plain")}
     figures = {"events_per_s": rates, "cpu_s_per_million": spent}

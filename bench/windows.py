@@ -14,7 +14,6 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from bench.kernel import cpu_s, drained
+from bench.kernel import drained
+from bench.sides import RECORDS_AN_EPOCH, Side, full_epochs_from_the_first, measured
 from millrace import config, local
-from millrace.engine import sources
 from millrace.engine.session import close, session
-from millrace.engine.sources import MOST_RECORDS_AN_EPOCH, Source
+from millrace.engine.sources import Source
 from millrace.log import Log
 
 SCHEMA = "id long, key string, amount long, at timestamp"
@@ -53,7 +52,7 @@ class Bench:
         found = config.load(folder)
         self.settings = replace(found, spark=replace(found.spark, options={"spark.sql.shuffle.partitions": "2"}))
         self.bootstrap = local.address(self.settings, "kafka")
-        sources.FIRST_RECORDS_AN_EPOCH = MOST_RECORDS_AN_EPOCH  # as by hand, from the first epoch on
+        full_epochs_from_the_first()
         self.spark = session(self.settings, "local[2]", "bench")
         self.folder, self._count = folder, 0
         fill(Log(self.settings), self.bootstrap, records)
@@ -64,7 +63,7 @@ class Bench:
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("subscribe", "events")
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
+            .option("maxOffsetsPerTrigger", RECORDS_AN_EPOCH)
             .load()
         )
         parsed = raw.select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
@@ -81,7 +80,7 @@ class Bench:
         topic = mr.App("bench").topic("events", SCHEMA, time="at", lateness="5 seconds", ahead=None)
         return Source.of(topic, Log(self.settings), "bench")
 
-    def rate(self, build: Callable[[SparkSession], DataFrame]) -> float:
+    def rate(self, build: Side) -> float:
         self._count += 1
         return drained(build(self.spark.newSession()), self.folder / f"checkpoint-{self._count}", "append")
 
@@ -100,18 +99,8 @@ def main() -> None:
         with local.held(settings, ("kafka",)):
             bench = Bench(Path(folder), args.records)
             sides = {"millrace": bench.millrace, "native": bench.native, "spark": bench.by_hand}
-            rates: dict[str, list[float]] = {name: [] for name in sides}
-            spent: dict[str, list[float]] = {name: [] for name in sides}
-            for number in range(args.rounds + 1):  # the first one warms up
-                for name, build in sides.items():
-                    before = cpu_s()
-                    rate = bench.rate(build)
-                    if number:
-                        rates[name].append(rate)
-                        spent[name].append(round((cpu_s() - before) * 1e6 / args.records, 1))
+            rates, spent = measured(sides, bench.rate, args.records, args.rounds)
             close(bench.spark)
-    for name in sides:
-        print(f"{name:10} {rates[name]} events/s, {spent[name]} CPU s a million")
     middle = {name: statistics.median(values) for name, values in rates.items()}
     ratios = {name: round(middle[name] / middle["spark"], 2) for name in ("millrace", "native")}
     figures = {"events_per_s": rates, "cpu_s_per_million": spent}

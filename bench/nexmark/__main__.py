@@ -29,8 +29,9 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.kernel import cpu_s
 from bench.nexmark import batch, by_hand, flink, flows
 from bench.nexmark.events import Model
+from bench.sides import full_epochs_from_the_first
 from millrace import config, local
-from millrace.engine import output, sources
+from millrace.engine import output
 from millrace.engine.session import close, session
 from millrace.engine.sources import Source
 from millrace.flow import Stream
@@ -60,8 +61,7 @@ class Bench:
         self.settings = replace(found, spark=replace(found.spark, options=options))
         self.model, self.folder, self._count = model, folder, 0
         self.kafka = Log(self.settings).data_source.options
-        # As by hand: as many records from the first epoch on.
-        sources.FIRST_RECORDS_AN_EPOCH = sources.MOST_RECORDS_AN_EPOCH
+        full_epochs_from_the_first()
         self.spark = session(self.settings, MASTER, "bench")
         log = Log(self.settings)
         for table in TABLES:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.nexmark import flows
-from millrace.engine.sources import MOST_RECORDS_AN_EPOCH
+from bench.sides import RECORDS_AN_EPOCH
 
 
 def bids(spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
@@ -20,7 +20,7 @@ def bids(spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
         .options(**kafka)
         .option("subscribe", "bids")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", MOST_RECORDS_AN_EPOCH)
+        .option("maxOffsetsPerTrigger", RECORDS_AN_EPOCH)
         .load()
     )
     assert flows.bids.schema is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,6 +74,13 @@ class Sales:
         )
 
 
+def hold_snapshot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """As if a snapshot took until it is let go."""
+    unread, held = status.unread, [True]
+    monkeypatch.setattr(status, "unread", lambda *given: ("public.items",) if held else unread(*given))
+    return held.clear
+
+
 def come(run: Run, sales: Sales, numbers: list[int], column: str = "name") -> list[dict[str, Any]]:
     """What became of these events, once all have come with this column."""
 
@@ -86,14 +94,20 @@ def come(run: Run, sales: Sales, numbers: list[int], column: str = "name") -> li
 
 
 def test_events_find_the_rows_of_a_table_as_it_is(
-    shop: Shop, spark: SparkSession, caplog: pytest.LogCaptureFixture
+    shop: Shop, spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.run(ITEMS, "INSERT INTO items SELECT n, 'n' || n, n FROM generate_series(1, 3000) n")
     app, sales = app_of(shop), Sales(shop)
     shop.captures.log.topics.create(f"{shop.name}-sales", partitions=2)
     first = sales.sell(3000, 1, None, 4000)
     # The capture is made by the run: events wait for the snapshot.
-    with caplog.at_level(logging.WARNING, "millrace.engine"), Run(app, shop.settings, spark=spark) as run:
+    caplog.set_level(logging.WARNING, "millrace.engine")
+    let_go = hold_snapshot(monkeypatch)
+    with Run(app, shop.settings, spark=spark) as run:
+        until(lambda: "waits until all rows" in caplog.text, "the flow waits")
+        run.poll()
+        assert not sales.named()
+        let_go()
         assert [row["name"] for row in come(run, sales, first)] == ["n3000", "n1", None, None]
         assert not status.unread(shop.captures, shop.name)
         shop.run("UPDATE items SET name = 'one' WHERE id = 1", "DELETE FROM items WHERE id = 3000")
@@ -116,7 +130,6 @@ def test_events_find_the_rows_of_a_table_as_it_is(
             {"item": 4001, "title": None, "price": None, "stock": None},
         ]
         run.stop()
-    assert any("waits until all rows" in record.message for record in caplog.records)
 
     # A restart goes on with the state; a window behind it counted what was found, and its minutes have closed.
     shop.run("UPDATE items SET title = 'away' WHERE id = 2")

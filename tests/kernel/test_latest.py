@@ -20,6 +20,7 @@ from millrace.kernel.calling import operator
 from millrace.log import Log
 from millrace.model import Change, LatestByKey, Signed
 from millrace.model.latest import unavailable_forms
+from millrace.testing.checkpoints import forget_commit
 from tests.command import until
 from tests.model.histories import BROKEN, TOPICS, History
 
@@ -78,13 +79,6 @@ class Stream:
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         self.rows[epoch] = [signed(row) for row in rows.collect()]
 
-    def forget_last_commit(self) -> None:
-        """What a crash between an epoch's output and its commit leaves."""
-        commits = self.folder / "checkpoint" / "commits"
-        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
 
 @pytest.mark.parametrize(("seed", "net"), [(11, False), (12, True)])
 def test_a_stream_gives_what_the_model_gives_epoch_by_epoch(
@@ -106,7 +100,7 @@ def test_a_stream_gives_what_the_model_gives_epoch_by_epoch(
         write(tmp_path / "in", number, epoch)
     stream.run()
     again = stream.rows[half - 1]
-    stream.forget_last_commit()
+    forget_commit(stream.folder / "checkpoint")
     for number, epoch in enumerate(epochs[half:], half):
         write(tmp_path / "in", number, epoch)
     stream.run()

@@ -28,6 +28,7 @@ from millrace.kernel import UNAVAILABLE, UNFILLED, clock
 from millrace.model.latest import Change
 from millrace.model.lookup import Event, Lookup
 from millrace.model.windows import Row, Windows
+from millrace.testing.checkpoints import forget_commit
 from tests.kernel.test_windows import with_input
 
 pytestmark = pytest.mark.spark
@@ -173,12 +174,6 @@ class Query:
     def rows(self) -> dict[int, list[Any]]:
         return {epoch: runs[-1] for epoch, runs in self.runs.items()}
 
-    def forget_last_commit(self) -> None:
-        commits = self.folder / "checkpoint" / "commits"
-        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
 
 def understood(found: DataFrame) -> DataFrame:
     """The least that an engine does: it stops, but for a row whose delete follows."""
@@ -192,7 +187,7 @@ def played(query: Query, parts: list[tuple[list[Change], list[Event]]], cut: int
     for number, part in enumerate(parts[:cut]):
         query.write(number, *part)
     query.run()
-    query.forget_last_commit()
+    forget_commit(query.folder / "checkpoint")
     for number, part in enumerate(parts[cut:], cut):
         query.write(number, *part)
     query.run()

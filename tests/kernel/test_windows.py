@@ -28,6 +28,7 @@ from millrace.flow.windows import session, side, window
 from millrace.kernel import clock
 from millrace.kernel import windows as kernel
 from millrace.model.windows import Epoch, Refused, Result, Row, Windows
+from millrace.testing.checkpoints import forget_commit
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -178,12 +179,6 @@ class Query:
                 whole = Row(row[kernel.ROW].key, us(row[kernel.ROW]["at"].replace(tzinfo=UTC)), value)
                 out.refused.append(Refused(whole, start, end, row[kernel.LATE_US]))
 
-    def forget_last_commit(self) -> None:
-        commits = self.folder / "checkpoint" / "commits"
-        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
 
 def made(draw: random.Random, number: int, examples: int) -> list[Row]:
     """Events some of which are late by up to minutes, now and then twice; in every second epoch all on multiples of
@@ -219,7 +214,7 @@ def test_windows_are_the_models_epoch_by_epoch(
     for number, rows in enumerate(parts[:5]):
         query.write(number, rows)
     query.run()
-    query.forget_last_commit()
+    forget_commit(query.folder / "checkpoint")
     for number, rows in enumerate(parts[5:], 5):
         query.write(number, rows)
     query.run()

@@ -118,7 +118,6 @@ class Run:
                 )
         if self.replay is not None:
             self.graph, self.replay = self.replay.applied(self.graph, self.only)
-            self.once = self.once or self.replay.until is not None
         self._log = self.log or Log(self.settings)
         self._captures = Captures(self.settings, self._log)
         self._tending = Tending(self._captures, [each.capture.name for each in self.graph.databases if self.captures])

@@ -28,9 +28,8 @@ from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
 
 # An epoch's size has a limit from the first one on, so that a backlog does not become one giant batch that fills memory
-# and disk. The kernel (`Pace.java`) moves the limit by how long epochs take, up to the larger number.
+# and disk. The kernel (`Pace.java`) moves the limit by how long epochs take.
 FIRST_RECORDS_AN_EPOCH = 50_000
-MOST_RECORDS_AN_EPOCH = 250_000
 
 # After each poll Spark's connector asks the broker twice how far a topic reaches; with Kafka's 500 records a poll that
 # is as much work as everything else.

@@ -66,8 +66,7 @@ class FolderTopics(Topics):
     def at(self, name: str, moment: datetime) -> dict[int, int]:
         found = {}
         for number, end in self.ends_of(name).items():
-            lines = self.file(name, number).read_text(encoding="utf-8").splitlines()[:end] if end else []
-            times = [json.loads(line)["time"] for line in lines]
+            times = [line["time"] for line in self.lines(name, number, end)]
             found[number] = next((place for place, each in enumerate(times) if each >= timestamp_ms(moment)), end)
         return found
 
@@ -75,6 +74,11 @@ class FolderTopics(Topics):
         draft = self._folder(name) / "ends.new"
         draft.write_text(json.dumps(ends), encoding="utf-8")
         draft.replace(self._folder(name) / _ENDS)
+
+    def lines(self, name: str, partition: int, end: int) -> list[dict[str, Any]]:
+        """The records of a partition, as they are written, before this offset."""
+        texts = self.file(name, partition).read_text(encoding="utf-8").splitlines()[:end] if end else []
+        return [json.loads(text) for text in texts]
 
     def file(self, name: str, partition: int) -> Path:
         return self._folder(name) / f"{partition}.jsonl"
@@ -88,6 +92,7 @@ class FolderWriter:
 
     def __init__(self, topics: FolderTopics, topic: str) -> None:
         self._topics, self._topic = topics, topic
+        self._partitions = len(topics.ends_of(topic))
         self._lines: dict[int, list[str]] = {}
 
     def write(
@@ -99,10 +104,9 @@ class FolderWriter:
         partition: int | None = None,
         time: datetime | None = None,
     ) -> None:
-        ends = self._topics.ends_of(self._topic)
         key_bytes = key.encode() if isinstance(key, str) else key
         if partition is None:
-            partition = zlib.crc32(key_bytes or b"") % len(ends)
+            partition = zlib.crc32(key_bytes or b"") % self._partitions
         line = {
             "time": timestamp_ms(time or datetime.now(UTC)),
             "key": _text(key_bytes),
@@ -158,9 +162,8 @@ class FolderLog(Log):
     def read(self, topic: str, *_: Any, **__: Any) -> Generator[Record, None, None]:
         """All records, partition after partition."""
         for number, end in self.topics.ends_of(topic).items():
-            if end:
-                lines = self.topics.file(topic, number).read_text(encoding="utf-8").splitlines()[:end]
-                yield from (_record(topic, number, offset, json.loads(line)) for offset, line in enumerate(lines))
+            for offset, line in enumerate(self.topics.lines(topic, number, end)):
+                yield _record(topic, number, offset, line)
 
     def arm(self, fault: str | None) -> None:
         """Puts a fault in the way of all that Spark writes here, "before write" or "after write"; None ends it."""

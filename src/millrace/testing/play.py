@@ -31,7 +31,6 @@ from millrace.config import Settings
 from millrace.engine import Progress, Run, definition
 from millrace.engine.plan import flows_of
 from millrace.engine.replay import Replay
-from millrace.engine.stopping import epochs
 from millrace.errors import PlayMisused, Where
 from millrace.flow import App, Stream, Table, Topic
 from millrace.flow import schema as schemas
@@ -41,6 +40,7 @@ from millrace.log import Log
 from millrace.log.deadletters import REASON, SUFFIX
 from millrace.log.record import Value, timestamp_ms
 from millrace.testing import tables
+from millrace.testing.checkpoints import forget_commit
 from millrace.testing.folder import CRASHED, FolderLog
 from millrace.testing.tables import Row, Rows
 
@@ -103,9 +103,7 @@ class Play:
         self.end()
 
     def end(self) -> None:
-        if self._run is not None:
-            self._run.abandon()
-            self._run = None
+        self.crash()
         if not isinstance(self.log, FolderLog):
             for topic in self.log.topics.list():
                 self.log.topics.delete(topic.name)
@@ -144,6 +142,7 @@ class Play:
             self._arm(crash)  # before they start: an epoch that was left behind is the first to meet it
             try:
                 self._started()
+                self._arrive(given)
                 self._write(to, given)
                 self._crash(crash)
             finally:
@@ -151,7 +150,7 @@ class Play:
             return
         self._started()
         for some in [given] if self._draw is None else _cut(given, self._draw):
-            self._move(max((record.time for record in some), default=self.now))
+            self._arrive(some)
             self._settle()
             self._write(to, some)
             if self._draw is not None and self._draw.random() < _CRASHES_OFTEN:
@@ -295,7 +294,7 @@ class Play:
         self.crash()
         if at == "after write" and not isinstance(self.log, FolderLog):
             for flow in flows_of(run.graph):
-                _forget_commit(definition.folder_of(self._settings, self.app.name, flow.name) / definition.CHECKPOINT)
+                forget_commit(definition.folder_of(self._settings, self.app.name, flow.name) / definition.CHECKPOINT)
 
     def _records(self, to: Topic | Table, rows: Rows | bytes, key: str | None, where: Where) -> list[_Given]:
         if not isinstance(to, Topic | Table):
@@ -341,8 +340,10 @@ class Play:
         change = {"op": "c", "before": None, "after": values}
         return _Given(None if delete else change, key, None, self.now)
 
-    def _write(self, to: Topic | Table, records: Sequence[_Given]) -> None:
+    def _arrive(self, records: Sequence[_Given]) -> None:
         self._move(max((record.time for record in records), default=self.now))
+
+    def _write(self, to: Topic | Table, records: Sequence[_Given]) -> None:
         with self.log.writer(to.name) as writer:
             for record in records:
                 writer.write(record.value, key=record.key, partition=record.partition, time=record.time)
@@ -372,13 +373,6 @@ def _moment(given: str | datetime, where: Where) -> datetime:
         return tables.moment(given)
     except (ValueError, TypeError):
         raise PlayMisused(reason=f"{given!r} is no time", where=where) from None
-
-
-def _forget_commit(checkpoint: Path) -> None:
-    """The last epoch was written, and nobody remembers."""
-    for epoch in epochs(checkpoint / "commits")[-1:]:
-        (checkpoint / "commits" / str(epoch)).unlink()
-        (checkpoint / "commits" / f".{epoch}.crc").unlink(missing_ok=True)
 
 
 def _topic(of: Stream | Topic | str) -> str:

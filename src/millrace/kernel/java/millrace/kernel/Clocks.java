@@ -43,12 +43,13 @@ public final class Clocks {
       }
       return plan;
     }
+  }
 
-    private static Object query() {
-      var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
-      String id = spark.sparkContext().getLocalProperty(QUERY);
-      return id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
-    }
+  /** The streaming query whose thread this is; null if it is none's. */
+  static Object query() {
+    var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+    String id = spark.sparkContext().getLocalProperty(QUERY);
+    return id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
   }
 
   private static boolean hasClock(LogicalPlan plan) {

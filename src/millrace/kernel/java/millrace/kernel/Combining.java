@@ -2,7 +2,6 @@ package millrace.kernel;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.UUID;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -44,7 +43,6 @@ public final class Combining extends SparkStrategy {
   static final String HOW = "millrace.combine";
 
   private static final String KEY = "key";
-  private static final String QUERY = "sql.streaming.queryId";
 
   /** Makes a session's queries look for such projections. */
   public static void install(SparkSession spark) {
@@ -69,10 +67,7 @@ public final class Combining extends SparkStrategy {
   }
 
   private static boolean isRealTime() {
-    var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
-    String id = spark.sparkContext().getLocalProperty(QUERY);
-    Object query = id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
-    return query instanceof StreamExecution running && running.trigger() instanceof RealTimeTrigger;
+    return Clocks.query() instanceof StreamExecution query && query.trigger() instanceof RealTimeTrigger;
   }
 
   private static SparkPlan combined(List<NamedExpression> columns, LogicalPlan child) {

@@ -3,6 +3,7 @@ package millrace.kernel;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import org.apache.spark.sql.streaming.ValueState;
 
 /**
  * The row of one key, and what each record makes of it. What holds: records are applied in the order of their offsets,
@@ -116,7 +117,10 @@ final class Latest {
     return held;
   }
 
-  boolean touched() {
-    return held != before;
+  /** Leaves the row for the next epoch, if it is another one now. */
+  void keep(ValueState<HeldRow> state) {
+    if (held == before) return;
+    if (held == null) state.clear();
+    else state.update(held);
   }
 }

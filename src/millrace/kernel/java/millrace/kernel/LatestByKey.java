@@ -52,10 +52,7 @@ public final class LatestByKey {
       } else {
         latest.apply(only);
       }
-      if (latest.touched()) {
-        if (latest.held() == null) state.clear();
-        else state.update(latest.held());
-      }
+      latest.keep(state);
       return CollectionConverters.asScala(latest.changes().iterator());
     }
 

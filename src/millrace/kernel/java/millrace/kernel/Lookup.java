@@ -81,10 +81,7 @@ public final class Lookup {
       key.setKey(records.get(0).getAs(0));
       Latest latest = new Latest(key, held, true, envelope);
       records.stream().map(LogRecord::of).sorted(LogRecord.PLACE).forEach(latest::apply);
-      if (latest.touched()) {
-        if (latest.held() == null) state.clear();
-        else state.update(latest.held());
-      }
+      latest.keep(state);
       return latest;
     }
 
