@@ -24,8 +24,9 @@ from pyspark.sql import functions as F
 from millrace.flow import aggregates as mr
 from millrace.flow import late, windows
 from millrace.flow.late import Late
-from millrace.flow.windows import session, side, window
-from millrace.kernel import clock
+from millrace.flow.lateness import side
+from millrace.flow.windows import session, window
+from millrace.kernel import clock, told
 from millrace.kernel import windows as kernel
 from millrace.model.windows import Epoch, Refused, Result, Row, Windows
 from millrace.testing.checkpoints import forget_commit
@@ -164,9 +165,9 @@ class Query:
         out = self.epochs[epoch] = Epoch()
         for row in rows.collect():
             start, end = us(row[kernel.START].replace(tzinfo=UTC)), us(row[kernel.END].replace(tzinfo=UTC))
-            out.late_refused += row[kernel.KIND] == kernel.REFUSED
-            out.late_allowed += row[kernel.KIND] == kernel.ALLOWED
-            if row[kernel.KIND] == kernel.RESULT:
+            out.late_refused += row[told.KIND] == told.REFUSED
+            out.late_allowed += row[told.KIND] == told.ALLOWED
+            if row[told.KIND] == told.RESULT:
                 replaces = sorted(
                     (us(each.start.replace(tzinfo=UTC)), us(each.end.replace(tzinfo=UTC)))
                     for each in row[kernel.REPLACES] or ()
@@ -174,10 +175,10 @@ class Query:
                 out.results.append(
                     Result(row.key, start, end, tuple(row[name] for name in AGGREGATES), tuple(replaces))
                 )
-            elif row[kernel.KIND] != kernel.ALLOWED and kernel.ROW in row:
-                value = (row[kernel.ROW].whole, row[kernel.ROW].text, row[kernel.ROW].price)
-                whole = Row(row[kernel.ROW].key, us(row[kernel.ROW]["at"].replace(tzinfo=UTC)), value)
-                out.refused.append(Refused(whole, start, end, row[kernel.LATE_US]))
+            elif row[told.KIND] != told.ALLOWED and told.ROW in row:
+                value = (row[told.ROW].whole, row[told.ROW].text, row[told.ROW].price)
+                whole = Row(row[told.ROW].key, us(row[told.ROW]["at"].replace(tzinfo=UTC)), value)
+                out.refused.append(Refused(whole, start, end, row[told.LATE_US]))
 
 
 def made(draw: random.Random, number: int, examples: int) -> list[Row]:
@@ -251,7 +252,7 @@ def test_what_is_final_does_not_depend_on_the_cuts_and_is_what_a_batch_gives(
         [(row.key, EPOCH + timedelta(microseconds=row.time), *row.value) for row in rows],
         "key string, at timestamp, whole long, text string, price decimal(8,2)",
     )
-    expected = Counter(told(row) for row in build(batch, time="at", **given).collect())
+    expected = Counter(tuple_of(row) for row in build(batch, time="at", **given).collect())
     assert len(expected) > 200
     flush = [Row("flush", rows[-1].time + 3600 * SECOND, (None, None, None))]
     for number, cuts in enumerate((1, 4)):
@@ -268,7 +269,7 @@ def test_what_is_final_does_not_depend_on_the_cuts_and_is_what_a_batch_gives(
         assert Counter((each.key, each.start, each.end, each.values) for each in found) == expected
 
 
-def told(row: Any) -> tuple[Any, ...]:
+def tuple_of(row: Any) -> tuple[Any, ...]:
     start, end = us(row.window_start.replace(tzinfo=UTC)), us(row.window_end.replace(tzinfo=UTC))
     return (row.key, start, end, tuple(row[name] for name in AGGREGATES))
 

@@ -26,6 +26,7 @@ from millrace.errors import (
     RecordsGone,
     RowUnreadable,
     StateChanged,
+    StateNewer,
     TableChanged,
     Where,
 )
@@ -46,6 +47,8 @@ _REFUSALS = (AnalysisException, IllegalArgumentException, UnsupportedOperationEx
 # What tables raise inside Spark (`capture/reading.py`): of a row whose columns nobody knows, of one without meaning.
 _CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
 _UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
+# What the kernel says of state in a form that it does not know (`Stored.java`).
+_NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
 
 
 def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
@@ -69,6 +72,8 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return TableChanged(table=found[1], columns=found[2], where=stream.where)
     if found := _UNREADABLE.search(text):
         return RowUnreadable(table=found[1], place=found[2], reason=first_line(found[3]), where=stream.where)
+    if found := _NEWER.search(text):
+        return StateNewer(flow=stream.name, found=found[1], known=found[2], where=stream.where)
     ours = _ours(text)
     if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text) and not ours:
         where = _last_user_line(text) or stream.where

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from millrace.engine.sources import ARRIVED, DEAD
-from millrace.flow.windows import ALLOWED, LATE_METRIC, REFUSED
+from millrace.flow.lateness import ALLOWED, LATE_METRIC, REFUSED
 
 # What an epoch spends its time on, in our words: Spark's own names for it.
 PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -20,8 +20,10 @@ from millrace.engine.plans import analyzed
 from millrace.engine.replay import Replay
 from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
-from millrace.flow.windows import END, START, side
+from millrace.flow.lateness import side
+from millrace.flow.windows import END, START
 from millrace.kernel import windows as kernel
+from millrace.kernel.told import KIND, LATE_US, REFUSED, REFUSED_TOO, ROW
 from millrace.log import Log
 
 
@@ -73,12 +75,12 @@ class Sides:
 
     def _late(self, rows: DataFrame) -> DataFrame:
         assert self.topic is not None
-        refused = rows.where(F.col(kernel.KIND).isin(kernel.REFUSED, kernel.REFUSED_TOO))
+        refused = rows.where(F.col(KIND).isin(REFUSED, REFUSED_TOO))
+        edges = {kernel.START: START, kernel.END: END}  # of a window; other operators have none
         value = F.struct(
-            F.col(kernel.ROW).alias("row"),
-            F.col(kernel.START).alias(START),
-            F.col(kernel.END).alias(END),
-            (F.col(kernel.LATE_US) / 1_000).cast("long").alias("late_ms"),
+            F.col(ROW).alias("row"),
+            *(F.col(edge).alias(name) for edge, name in edges.items() if edge in rows.columns),
+            (F.col(LATE_US) / 1_000).cast("long").alias("late_ms"),
         )
         return refused.select(
             F.lit(None).cast("string").alias("key"),

@@ -41,6 +41,12 @@ class StateChanged(UserError):
     fix = "put the function back, or start the flow again from its oldest records with `millrace run --fresh {flow}`"
 
 
+class StateNewer(UserError):
+    code = "MR-STATE-NEWER"
+    text = "a newer Millrace ran flow {flow!r} before: its state has form {found}, and this one knows up to {known}"
+    fix = "run it with that version, or start it again from its oldest records with `millrace run --fresh {flow}`"
+
+
 class SchemaChanged(UserError):
     code = "MR-SCHEMA-CHANGED"
     text = "{name!r} was `{old}` when the state of flow {flow!r} was made, and is now `{new}`"

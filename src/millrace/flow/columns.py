@@ -1,10 +1,21 @@
-"""The columns of rows that are put together from two sides."""
+"""What an operator needs to know of the columns of its rows: which are the time and the key, what they are called."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from millrace.errors import OptionInvalid, Where
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
+
+from millrace.errors import OptionInvalid, TimeUnknown, Where, nearest
+from millrace.kernel.calling import quoted
+
+By: TypeAlias = str | Column | Sequence[str | Column]
+
+# By which Spark knows the column with the watermark.
+WATERMARK = "spark.watermarkDelayMs"
 
 
 def named(operator: str, left: Sequence[str], right: Sequence[str], prefix: str, where: Where) -> dict[str, str]:
@@ -18,3 +29,26 @@ def named(operator: str, left: Sequence[str], right: Sequence[str], prefix: str,
             remedy = f"another one: there is a column {new!r} already"
             raise OptionInvalid(name=operator, option="prefix", given=prefix, remedy=remedy, where=where)
     return names
+
+
+def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
+    """The column with the events' times: the one with the watermark."""
+    marked = [field.name for field in rows.schema.fields if WATERMARK in field.metadata]
+    if given is not None:
+        if given not in rows.columns or (rows.isStreaming and given not in marked):
+            remedy = f"name the topic's time column{nearest(given, marked or rows.columns)}"
+            raise OptionInvalid(name=name, option="time", given=given, remedy=remedy, where=where)
+        return given
+    if not rows.isStreaming and not marked:  # a test's rows, say: the only time there is
+        marked = [field.name for field in rows.schema.fields if isinstance(field.dataType, TimestampType)]
+    if len(marked) != 1:
+        raise TimeUnknown(name=name, found=", ".join(marked) or "none", where=where)
+    return marked[0]
+
+
+def keys_of(rows: DataFrame, by: By) -> dict[str, Column]:
+    """The columns of a key, under their names."""
+    given = [by] if isinstance(by, str | Column) else list(by)
+    columns = [F.col(quoted(each)) if isinstance(each, str) else each for each in given]
+    names = rows.select(*columns).columns if columns else []
+    return dict(zip(names, columns, strict=True))

@@ -9,10 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import OptionInvalid, Where
-from millrace.flow.columns import named
+from millrace.flow.columns import named, time_of
 from millrace.flow.nodes import caller
 from millrace.flow.time import Duration, duration_ms
-from millrace.flow.windows import time_of
 from millrace.kernel.calling import quoted
 
 How: TypeAlias = Literal["inner", "left", "full"]

@@ -5,18 +5,17 @@ On a stream they are the kernel's, which tells late rows apart; on a batch they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
-from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, TimestampType
+from pyspark.sql.types import BooleanType
 
 from millrace import durations
-from millrace.errors import LateSideOutside, OptionInvalid, TimeUnknown, Where, nearest
+from millrace.errors import OptionInvalid, Where
+from millrace.flow import lateness
 from millrace.flow.aggregates import Aggregate, checked
+from millrace.flow.columns import By, keys_of, time_of
 from millrace.flow.edges import Edges, edges
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
@@ -24,27 +23,13 @@ from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import windows as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.told import KIND, RESULT
 
 if TYPE_CHECKING:
     from millrace.flow.nodes import Emit
 
-By: TypeAlias = str | Column | Sequence[str | Column]
-Side: TypeAlias = Callable[[Callable[[], DataFrame], str], DataFrame]
-
 START, END, REPLACES = "window_start", "window_end", "replaces"
 EMISSIONS = ("final", "updates")
-# By which Spark knows the column with the watermark.
-WATERMARK = "spark.watermarkDelayMs"
-
-# What late rows were counted as, in an observation whose name begins so.
-LATE_METRIC = "millrace.late."
-REFUSED, ALLOWED = "refused", "allowed"
-
-# While a flow is planned or an epoch of it written: takes what a window with `late.side` would tell, and the topic for
-# the rows it refuses, and gives what it has told.
-side: ContextVar[Side | None] = ContextVar("side", default=None)
-
-_numbers = count(1)
 
 
 def window(
@@ -108,11 +93,9 @@ def _windows(
     if emit not in EMISSIONS:
         remedy = 'choose "final" (once, when the window has closed) or "updates" (whenever results change)'
         raise OptionInvalid(name=name, option="emit", given=emit, remedy=remedy, where=where)
-    if not isinstance(late, Late):
-        remedy = "choose what is done with late rows: mr.late.drop(), .allow(…), .side(…) or .update(…)"
-        raise OptionInvalid(name=name, option="late", given=late, remedy=remedy, where=where)
+    late = lateness.chosen(name, late, where)
     at = F.col(quoted(time_of(rows, time, name, where)))
-    keys = _keys(rows, by)
+    keys = keys_of(rows, by)
     for column in (*keys, *wanted):
         if column in (START, END, REPLACES) or (column in keys and column in wanted):
             remedy = "give it another name: results have a column of that one"
@@ -122,22 +105,22 @@ def _windows(
         return _batch(rows, shape, gap_us, keys, at, values)
     # A longer grace would find the state of windows gone that it still takes rows for.
     until = f", until {durations.spoken(late.grace_ms)} after their end" if late.grace_ms else ""
-    rows = _timed(rows, at) if rows.select(at).schema[0].nullable else rows
+    rows = lateness.timed(rows, at)
     note(f"{_kept(rows, shape, gap_us, keys, values)}{until}", f"emits {emit}, late rows: {late}")
     grace_us = late.grace_ms * 1_000
     settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
 
-    def told() -> DataFrame:
-        return _counted(kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings))
+    def build() -> DataFrame:
+        return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings)
 
     try:
-        counted = told() if late.topic is None else _divided(told, late.topic, where)
+        told = lateness.told(build, late, where)
     except kernel.Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name=name, option="aggregates", given=str(error), remedy=remedy, where=where) from None
     # A session's edges move, so whoever holds its results by them has to be told which are gone.
     replaced = late.corrects or (shape is None and (emit == "updates" or late.grace_ms > 0))
-    return counted.where(F.col(kernel.KIND) == kernel.RESULT).select(
+    return told.where(F.col(KIND) == RESULT).select(
         *(F.col(quoted(key)) for key in keys),
         F.col(kernel.START).alias(START),
         F.col(kernel.END).alias(END),
@@ -165,50 +148,6 @@ def _kept(
 def _text(column: Column) -> str:
     java: Any = column._jc
     return str(java.toString())
-
-
-def _divided(told: Callable[[], DataFrame], topic: str, where: Where) -> DataFrame:
-    divide = side.get()
-    if divide is None:
-        raise LateSideOutside(topic=topic, where=where)
-    return divide(told, topic)
-
-
-def _timed(rows: DataFrame, at: Column) -> DataFrame:
-    """Without rows that have no time (after an outer join, say), which are counted as refused."""
-    none = F.count(F.when(at.isNull(), 1)).alias(REFUSED)
-    return rows.observe(f"{LATE_METRIC}{next(_numbers)}", none).where(at.isNotNull())
-
-
-def _counted(told: DataFrame) -> DataFrame:
-    kind = F.col(kernel.KIND)
-    return told.observe(
-        f"{LATE_METRIC}{next(_numbers)}",
-        F.count(F.when(kind == kernel.REFUSED, 1)).alias(REFUSED),
-        F.count(F.when(kind == kernel.ALLOWED, 1)).alias(ALLOWED),
-    )
-
-
-def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
-    """The column with the events' times: the one with the watermark."""
-    marked = [field.name for field in rows.schema.fields if WATERMARK in field.metadata]
-    if given is not None:
-        if given not in rows.columns or (rows.isStreaming and given not in marked):
-            remedy = f"name the topic's time column{nearest(given, marked or rows.columns)}"
-            raise OptionInvalid(name=name, option="time", given=given, remedy=remedy, where=where)
-        return given
-    if not rows.isStreaming and not marked:  # a test's rows, say: the only time there is
-        marked = [field.name for field in rows.schema.fields if isinstance(field.dataType, TimestampType)]
-    if len(marked) != 1:
-        raise TimeUnknown(name=name, found=", ".join(marked) or "none", where=where)
-    return marked[0]
-
-
-def _keys(rows: DataFrame, by: By) -> dict[str, Column]:
-    given = [by] if isinstance(by, str | Column) else list(by)
-    columns = [F.col(quoted(each)) if isinstance(each, str) else each for each in given]
-    names = rows.select(*columns).columns if columns else []
-    return dict(zip(names, columns, strict=True))
 
 
 def _looked_at(aggregate: Aggregate) -> Column:

@@ -25,12 +25,12 @@ from pyspark.sql.types import (
 )
 
 from millrace.kernel.calling import operator, quoted
+from millrace.kernel.told import KIND, LATE_US, ROW
 
-RESULT, REFUSED, REFUSED_TOO, ALLOWED = range(4)
 # What the operator itself calls a window's edges, which are part of its key.
 EDGES = ("start", "end")
 # Beside the names of a user's keys and aggregates.
-START, END, REPLACES, KIND, LATE_US, ROW = "__start", "__end", "__replaces", "__kind", "__late_us", "__row"
+START, END, REPLACES = "__start", "__end", "__replaces"
 
 # How many rows were left of an epoch's when they were added up, in an observation whose name begins so.
 COMBINED_METRIC = "millrace.combined."

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 
 from millrace.engine.plans import analyzed, listed
 from millrace.errors import Where
+from millrace.flow.columns import WATERMARK
 from millrace.flow.loading import is_users
 from millrace.flow.nodes import shown
-from millrace.flow.windows import WATERMARK
 
 _LINE = re.compile(r"(.+):(\d+)")
 # Their rows are rows of their first child, with the same columns and perhaps some more.

@@ -1,11 +1,5 @@
 package millrace.kernel;
 
-import java.io.ByteArrayInputStream;
-import java.io.ByteArrayOutputStream;
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -14,6 +8,8 @@ import java.util.List;
  * results that were told it takes the place of (its own former one among them).
  */
 final class Pane {
+  private static final int FORM = 1;
+
   long startUs;
   long endUs;
   boolean changed;
@@ -47,8 +43,7 @@ final class Pane {
 
   /** All panes of a key, and its earliest timer. */
   static byte[] write(List<Pane> panes, long timerMs, Aggregate[] aggregates) {
-    ByteArrayOutputStream bytes = new ByteArrayOutputStream(64);
-    try (DataOutputStream out = new DataOutputStream(bytes)) {
+    return Stored.write(FORM, out -> {
       out.writeLong(timerMs);
       out.writeInt(panes.size());
       for (Pane pane : panes) {
@@ -62,15 +57,12 @@ final class Pane {
         }
         for (int place = 0; place < aggregates.length; place++) aggregates[place].write(pane.held[place], out);
       }
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
-    return bytes.toByteArray();
+    });
   }
 
   /** Fills `panes`; gives the timer. */
   static long read(byte[] state, List<Pane> panes, Aggregate[] aggregates) {
-    try (DataInputStream in = new DataInputStream(new ByteArrayInputStream(state))) {
+    return Stored.read(state, FORM, (in, form) -> {
       long timerMs = in.readLong();
       int count = in.readInt();
       for (int number = 0; number < count; number++) {
@@ -82,8 +74,6 @@ final class Pane {
         panes.add(pane);
       }
       return timerMs;
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
+    });
   }
 }

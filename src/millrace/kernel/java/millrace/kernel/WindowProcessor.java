@@ -96,7 +96,7 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
       return false;
     }
     if (reachUs <= watermarkUs) {
-      for (long n = 0; n < firsts; n++) out.add(row(key, startUs, endUs, null, null, Windows.ALLOWED, 0L, null));
+      for (long n = 0; n < firsts; n++) out.add(row(key, startUs, endUs, null, null, Told.ALLOWED, 0L, null));
     }
     add(pane(panes, startUs, endUs), row, timeUs);
     return true;
@@ -152,14 +152,14 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
     for (int place = 0; place < results.length; place++) results[place] = aggregates[place].result(pane.held[place]);
     List<Row> replaces = new ArrayList<>();
     for (long[] window : pane.told) replaces.add(RowFactory.create(window[0], window[1]));
-    Row told = row(key, pane.startUs, pane.endUs, results, replaces, Windows.RESULT, null, null);
+    Row told = row(key, pane.startUs, pane.endUs, results, replaces, Told.RESULT, null, null);
     pane.markTold();
     return told;
   }
 
   private Row refused(Row key, Row row, long startUs, long endUs, long watermarkUs, boolean first) {
     Object whole = settings.keepsRefused() ? row.get(positions[positions.length - 1]) : null;
-    int kind = first ? Windows.REFUSED : Windows.REFUSED_TOO;
+    int kind = first ? Told.REFUSED : Told.REFUSED_TOO;
     return row(key, startUs, endUs, null, null, kind, watermarkUs - endUs, whole);
   }
 

@@ -23,17 +23,10 @@ import org.apache.spark.sql.types.StructType;
  * Windows of event time, by key, with late rows told apart. In come the columns of the key and, for windows that are
  * the same for all keys, `start` and `end` (µs); then `firsts` (of how many rows this is the earliest window: a row may
  * stand for several that were added up before), the aggregates' values, `time` (µs) where it matters and, if refused
- * rows are wanted, `row`. Out come the key, `start`, `end`, the results and `replaces`, `kind` (see below), and of a
+ * rows are wanted, `row`. Out come the key, `start`, `end`, the results and `replaces`, `kind` (see Told), and of a
  * refused row `lateUs` and `row`.
  */
 public final class Windows {
-  static final int RESULT = 0;
-  /** A row that came too late for this window; REFUSED_TOO if an earlier window of the row was told as REFUSED. */
-  static final int REFUSED = 1;
-  static final int REFUSED_TOO = 2;
-  /** A row whose window had closed and that counts nevertheless. */
-  static final int ALLOWED = 3;
-
   private static final StructType WINDOW =
       new StructType().add("start", DataTypes.LongType).add("end", DataTypes.LongType);
 

@@ -1,0 +1,13 @@
+package millrace.kernel;
+
+/** What a row is that an operator tells; `kernel/told.py` has the same numbers. */
+final class Told {
+  static final int RESULT = 0;
+  /** A row that came too late. REFUSED_TOO where it was told as REFUSED before: a row counts once. */
+  static final int REFUSED = 1;
+  static final int REFUSED_TOO = 2;
+  /** A row that came late and counts nevertheless. */
+  static final int ALLOWED = 3;
+
+  private Told() {}
+}
