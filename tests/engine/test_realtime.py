@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,10 @@ from millrace.engine import Run
 from millrace.engine.stopping import epochs
 from millrace.errors import OptionInvalid, RealTimeRefused, SlotsTooFew
 from millrace.flow import App, Topic
-from tests.command import until
+from millrace.testing.plugin import JAVA_OPTIONS
+from tests.command import start, until
 from tests.engine.conftest import Project
-from tests.engine.test_run import checkpoint
+from tests.engine.test_run import checkpoint, is_whole
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -130,6 +132,56 @@ def test_a_crash_repeats_at_most_the_epoch_at_hand(project: Project, spark: Spar
     assert set(told) == set(range(25))
     assert [told[n] for n in (*range(10), *range(20, 25))] == [1] * 15
     assert all(told[n] <= 2 for n in range(10, 20))
+
+
+MODULE = """\
+import millrace as mr
+from pyspark.sql import functions as F
+
+app = mr.App("now")
+events = app.topic("events", "id long, key string, at timestamp", time="at", lateness="1 minute", ahead=None)
+
+
+@app.stream(events, key="id", mode="realtime", epoch="10 minutes")
+def doubled(events):
+    return events.select("id", (F.col("id") * 2).alias("twice"))
+
+
+@app.stream(events, key="key", mode="realtime", epoch="10 minutes")
+def counts(events):
+    return mr.window(events, "1 hour", by="key", n=mr.count(), emit="updates", late=mr.late.drop())
+"""
+
+
+@pytest.mark.turn(1, 2)
+def test_kill_9_in_an_epoch_and_what_the_terminal_says(project: Project) -> None:
+    folder = project.settings.folder
+    (folder / "now.py").write_text(MODULE)
+    (folder / "millrace.toml").write_text(
+        f'prefix = "{project.settings.prefix}"\n[kafka]\nbootstrap = "{project.settings.kafka.bootstrap}"\n'
+        f'[run]\napp = "now:app"\n[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
+    )
+    project.log.topics.create("events", partitions=2)
+
+    def there(count: int) -> bool:
+        return set(ids(project)) == set(range(count)) and counted(project) == truth(count)
+
+    # Slots for all tasks are taken without being asked for, whatever the number of cores.
+    with start("run", cwd=folder) as first:
+        write(project, 0, 20)
+        until(lambda: there(20), "the first part", 150)
+        assert not epochs(checkpoint(project, "counts", "now") / "commits")
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    with start("run", cwd=folder) as again:
+        write(project, 20, 30)
+        until(lambda: there(30), "both parts", 150)
+        again.send_signal(signal.SIGINT)
+        output, _ = again.communicate(timeout=150)
+    assert again.returncode == 0, output
+    assert "Exception" not in output
+    assert is_whole(checkpoint(project, "counts", "now"))
+    assert [ids(project)[n] for n in range(20, 30)] == [1] * 10
 
 
 def joined(events: DataFrame, others: DataFrame) -> DataFrame:

@@ -23,7 +23,7 @@ from millrace.engine.replay import WHOLE, Bounds
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
-from millrace.kernel.calling import is_utf8, quoted
+from millrace.kernel.calling import is_utf8, json_row, quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
 
@@ -143,17 +143,20 @@ class Source:
         return raw.where(F.coalesce(F.col("offset") < ends[F.col("partition")], F.lit(False)))
 
     def _parsed(self, raw: DataFrame) -> DataFrame:
-        """Adds the parsed value. It is read inside an object of our own whose last field must be reached: alone, Spark
-        would take the first JSON value and ignore whatever follows it."""
+        """Adds the parsed value. Spark reads what the kernel leaves to it, inside an object of our own whose last field
+        must be reached: alone, Spark would take the first JSON value and ignore whatever follows it."""
+        nullable = StructType([StructField(field.name, field.dataType) for field in self.schema.fields])
         whole = StructType(
             [
-                StructField(_ROW, self.schema),
+                StructField(_ROW, nullable),
                 StructField(_END, BooleanType()),
                 StructField(_CORRUPT, StringType()),
             ]
         )
         text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("value").cast("string"), F.lit(f',"{_END}":true}}'))
-        return raw.withColumn(_PARSED, F.from_json(text, whole, _PARSING))
+        utc = raw.sparkSession.conf.get("spark.sql.session.timeZone") == "UTC"
+        plain = json_row(F.col("value"), whole, utc=utc)
+        return raw.withColumn(_PARSED, F.coalesce(plain, F.from_json(text, whole, _PARSING)))
 
     def _misfit(self) -> Column:
         parsed = F.col(_PARSED)

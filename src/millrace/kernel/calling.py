@@ -7,6 +7,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import Column, SparkSession
+from pyspark.sql.types import StructType
 
 from millrace.errors import KernelAbsent
 from millrace.local.compile import compiled
@@ -30,6 +31,13 @@ def operator(spark: SparkSession, name: str) -> Any:
 def is_utf8(value: Column) -> Column:
     """Whether bytes are UTF-8; null of null."""
     return Column(operator(SparkSession.active(), "Utf8").of(value._jc))
+
+
+def json_row(value: Column, whole: StructType, *, utc: bool) -> Column:
+    """A struct of `whole`, whose first field is the row that the bytes are as JSON; null where only `from_json` can
+    tell. See `JsonRows.java`."""
+    found = operator(SparkSession.active(), "JsonRows").of(value._jc, whole.json(), utc)
+    return Column(found)
 
 
 def quoted(name: str) -> str:
