@@ -40,6 +40,15 @@ def json_row(value: Column, whole: StructType, *, utc: bool) -> Column:
     return Column(found)
 
 
+def packed(row: Column, schema: StructType) -> Column:
+    """A row as bytes, for an operator that only passes it on. See `Packed.java`."""
+    return Column(operator(SparkSession.active(), "Packed").pack(row._jc, schema.json()))
+
+
+def unpacked(row: Column, schema: StructType) -> Column:
+    return Column(operator(SparkSession.active(), "Packed").unpack(row._jc, schema.json()))
+
+
 def quoted(name: str) -> str:
     """A column's name as Spark's expressions take it, whatever is in it."""
     return f"`{name.replace('`', '``')}`"
