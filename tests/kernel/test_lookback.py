@@ -88,23 +88,23 @@ ASKED: dict[str, tuple[Aggregate, int, Question]] = {
         60 * SECOND,
         lambda events, _: sum(whole > 0 for whole in known(events, "whole")),
     ),
-    "whole": (
+    "wholes": (
         mr.sum("whole", over="4 seconds"),
         4 * SECOND,
         lambda events, _: sum(found) if (found := known(events, "whole")) else None,
     ),
     # A part of the events has a sum that no long holds, and no result has.
-    "large": (
+    "larges": (
         mr.sum("large", over="1 ms"),
         1_000,
         lambda events, _: len(events) << 60,
     ),
-    "price": (
+    "prices": (
         mr.sum("price", over="1 minute"),
         60 * SECOND,
         lambda events, _: sum(found, Decimal(0)) if (found := known(events, "price")) else None,
     ),
-    "number": (
+    "numbers": (
         mr.sum("number", over="1 minute"),
         60 * SECOND,
         lambda events, _: math.fsum(found) if (found := known(events, "number")) else None,
