@@ -67,8 +67,7 @@ def test_later_results_are_corrected_and_what_comes_too_late_goes_aside(play: Be
     assert p.late(spent) == 2
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_cuts_and_crashes_by_a_seed_change_nothing(play: Begin, seed: int) -> None:
+def test_cuts_and_crashes_change_nothing_and_a_window_may_follow(play: Begin) -> None:
     app, payments, spent = limits(mr.late.drop())
 
     @app.stream(payments)
@@ -78,7 +77,7 @@ def test_cuts_and_crashes_by_a_seed_change_nothing(play: Begin, seed: int) -> No
             recent.where("n >= 5"), "1 minute", by="card", times=mr.count(), emit="final", late=mr.late.drop()
         )
 
-    p = play(app, seed=seed)
+    p = play(app, seed=1)
     p.feed(payments, [{"card": f"{n % 2}", "amount": n, "at": f"10:00:{n:02}"} for n in range(40)])
     p.feed(payments, [{"card": "0", "amount": 0, "at": "10:03:00"}])
     sums = [{"n": n // 2 + 1, "sum": sum(range(n % 2, n + 1, 2))} for n in range(40)]

@@ -50,8 +50,10 @@ _TIMED = ("first", "last", "last_n", "distance", "speed")
 
 
 def _timed(asked: Asked, at: Column, frame: WindowSpec) -> Column:
-    values = [column.alias(f"v{place}") for place, column in enumerate(asked.columns)]
-    known = asked.columns[0].isNotNull() & asked.columns[-1].isNotNull()
+    position = asked.kind in ("distance", "speed")
+    columns = [column.cast("double") if position else column for column in asked.columns]
+    values = [column.alias(f"v{place}") for place, column in enumerate(columns)]
+    known = columns[0].isNotNull() & columns[-1].isNotNull()
     each = F.when(known, F.struct(F.unix_micros(at).alias("us"), *values))
     if asked.kind == "first":
         return F.min(each).over(frame)["v0"]
@@ -60,7 +62,7 @@ def _timed(asked: Asked, at: Column, frame: WindowSpec) -> Column:
     if asked.kind == "speed":
         before = F.max(each).over(frame)
         hours = (F.unix_micros(at) - before["us"]) / F.lit(_US_AN_HOUR)
-        return _kilometres(before["v0"], before["v1"], *asked.columns) / hours
+        return F.when(known, _kilometres(before["v0"], before["v1"], *columns) / hours)
     sorted_ = F.array_sort(F.collect_list(each).over(frame))
     if asked.kind == "last_n":
         last = F.slice(sorted_, F.greatest(F.size(sorted_) - asked.most + 1, F.lit(1)), F.lit(asked.most))
