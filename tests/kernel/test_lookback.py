@@ -266,13 +266,21 @@ def made(draw: random.Random, number: int, examples: int) -> list[Event]:
     for example in range(examples):
         for _ in range(draw.choice((0, 1, 2, 4, 9))):
             even = number % 2 == 0
-            second = number * 15 + draw.randrange(0, 21) - draw.choice((0, 0, 0, 5, 30, 60, 180))
+            second = number * 15 + draw.randrange(0, 20) - draw.choice((0, 0, 0, 5, 30, 60, 180))
             micro = 0 if even else draw.choice((0, 0, 1, 500_000, 999_999))
             time = us(START) + second * SECOND + micro
             for _ in range(draw.choice((1, 1, 1, 2))):
                 found.append(Event(f"{example}.{draw.randint(0, 1)}", time, value(draw)))
     draw.shuffle(found)
     return found
+
+
+def at_the_edge(draw: random.Random, number: int, grace: int) -> list[Event]:
+    """The newest event of an epoch, so that the next one's watermark is known; and events that are just not refused. The
+    longest interval is as long as four epochs: what a key got then is just in it, and just not."""
+    newest = Event("newest", us(START) + (number * 15 + LAG_S) * SECOND, value(draw))
+    edge = us(START) + (number - 1) * 15 * SECOND - grace
+    return [newest, *(Event(f"edge.{number % 4}", edge + micro, value(draw)) for micro in (0, 1) if number)]
 
 
 def value(draw: random.Random) -> Value:
@@ -304,7 +312,8 @@ def test_lookbacks_are_the_models_epoch_by_epoch(
 ) -> None:
     draw = random.Random(f"{policy} {correct}")
     query = Query(spark, tmp_path, POLICIES[policy], correct)
-    parts = [made(draw, number, 40) for number in range(10)]
+    grace = POLICIES[policy].grace_ms * 1_000
+    parts = [made(draw, number, 40) + at_the_edge(draw, number, grace) for number in range(10)]
     parts.append([Event("end", us(START) + 3_600 * SECOND, value(draw))])
     for number, events in enumerate(parts[:5]):
         query.write(number, events)
