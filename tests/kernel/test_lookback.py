@@ -276,7 +276,7 @@ def made(draw: random.Random, number: int, examples: int) -> list[Event]:
 
 
 def at_the_edge(draw: random.Random, number: int, grace: int) -> list[Event]:
-    """The newest event of an epoch, so that the next one's watermark is known; and events that are just not refused. The
+    """The newest event of an epoch, so that the next watermark is known; and events that are just not refused. The
     longest interval is as long as four epochs: what a key got then is just in it, and just not."""
     newest = Event("newest", us(START) + (number * 15 + LAG_S) * SECOND, value(draw))
     edge = us(START) + (number - 1) * 15 * SECOND - grace
