@@ -16,6 +16,7 @@ __all__ = [
     "adaptive",
     "avg",
     "count",
+    "dedup",
     "distance",
     "distinct",
     "first",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         speed,
         sum,  # noqa: A004
     )
+    from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
@@ -67,6 +69,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
+    "dedup": "millrace.flow.dedup",
     "join": "millrace.flow.joins",
     "lookback": "millrace.flow.lookback",
     "lookup": "millrace.flow.lookups",
