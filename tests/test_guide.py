@@ -61,6 +61,23 @@ def test_time(spark: Any) -> None:
     assert (visit.pages, visit.entry) == (3, "/")
 
 
+@pytest.mark.spark
+def test_lookback(spark: Any) -> None:
+    (block,) = blocks("lookback.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    rows = [
+        ("1", "a", 10, "failed", "x", 52.52, 13.4, datetime(2026, 1, 1, 0, 0)),
+        ("2", "a", 10, "failed", "x", 52.52, 13.4, datetime(2026, 1, 1, 0, 3)),
+        ("3", "a", 10, "failed", "y", 52.52, 13.4, datetime(2026, 1, 1, 0, 4)),
+        ("4", "a", 10, "ok", "y", 48.85, 2.35, datetime(2026, 1, 1, 0, 5)),
+    ]
+    schema = "id string, card string, amount int, status string, merchant string, lat double, lon double, at timestamp"
+    third, fourth = names["suspicious"](spark.createDataFrame(rows, schema)).orderBy("id").collect()
+    assert (third.id, third.failed, third.spent, third.merchants, third.kmh) == ("3", 3, 30, 2, 0)
+    assert (fourth.id, fourth.failed, round(fourth.kmh)) == ("4", 2, 52661)  # some 878 km in a minute
+
+
 @pytest.mark.server
 def test_log(settings: Settings, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (block,) = blocks("log.md")

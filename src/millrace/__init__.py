@@ -17,11 +17,14 @@ __all__ = [
     "avg",
     "count",
     "dedup",
+    "distance",
     "distinct",
     "first",
     "join",
     "last",
+    "last_n",
     "late",
+    "lookback",
     "lookup",
     "marked",
     "max",
@@ -29,6 +32,7 @@ __all__ = [
     "monotonic",
     "now",
     "session",
+    "speed",
     "sum",
     "window",
 ]
@@ -37,20 +41,37 @@ if TYPE_CHECKING:
     from millrace.engine import now
     from millrace.errors import MillraceError
     from millrace.flow import App, adaptive, late, marked, monotonic
-    from millrace.flow.aggregates import avg, count, distinct, first, last, max, min, sum  # noqa: A004
+    from millrace.flow.aggregates import (
+        avg,
+        count,
+        distance,
+        distinct,
+        first,
+        last,
+        last_n,
+        max,  # noqa: A004
+        min,  # noqa: A004
+        speed,
+        sum,  # noqa: A004
+    )
     from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
+    from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
 _HOMES = {
     **dict.fromkeys(("App", "adaptive", "late", "marked", "monotonic"), "millrace.flow"),
-    **dict.fromkeys(("avg", "count", "distinct", "first", "last", "max", "min", "sum"), "millrace.flow.aggregates"),
+    **dict.fromkeys(
+        ("avg", "count", "distance", "distinct", "first", "last", "last_n", "max", "min", "speed", "sum"),
+        "millrace.flow.aggregates",
+    ),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
     "dedup": "millrace.flow.dedup",
     "join": "millrace.flow.joins",
+    "lookback": "millrace.flow.lookback",
     "lookup": "millrace.flow.lookups",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",

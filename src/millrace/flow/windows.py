@@ -24,6 +24,7 @@ from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import windows as kernel
 from millrace.kernel.calling import quoted
 from millrace.kernel.told import KIND, RESULT
+from millrace.kernel.values import Unfit
 
 if TYPE_CHECKING:
     from millrace.flow.nodes import Emit
@@ -123,7 +124,7 @@ def _windows(
 
     try:
         told = lateness.told(build, late, where)
-    except kernel.Unfit as error:
+    except Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name=name, option="aggregates", given=str(error), remedy=remedy, where=where) from None
     # A session's edges move, so whoever holds its results by them has to be told which are gone.

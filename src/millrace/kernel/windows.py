@@ -10,22 +10,11 @@ from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    LongType,
-    StringType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, LongType, StringType
 
 from millrace.kernel.calling import operator, quoted
 from millrace.kernel.told import KIND, LATE_US, ROW
+from millrace.kernel.values import carried, held_type, restored
 
 # What the operator itself calls a window's edges, which are part of its key.
 EDGES = ("start", "end")
@@ -53,10 +42,6 @@ class WindowSettings:
     once: bool
     keeps_refused: bool
     slices: tuple[int, int] = (0, 0)
-
-
-class Unfit(Exception):
-    """An aggregate over a type that it cannot take."""
 
 
 class Edges(Protocol):
@@ -105,7 +90,7 @@ def windows(
         "keys": names,
         "values": [f"a{place}" for place in range(len(looked))],
         "kinds": [kind for kind, _, _ in looked],
-        "types": [_held(kind, type_).json() for kind, _, type_ in looked],
+        "types": [held_type(kind, type_).json() for kind, _, type_ in looked],
         "gapUs": settings.gap_us,
         "graceUs": settings.grace_us,
         "once": settings.once,
@@ -119,7 +104,7 @@ def windows(
         F.timestamp_micros("start").alias(START),
         F.timestamp_micros("end").alias(END),
         *(
-            _restored(F.col(f"r{place}"), kind, type_).alias(name)
+            restored(F.col(f"r{place}"), kind, type_).alias(name)
             for place, (name, (kind, _, type_)) in enumerate(zip(values, looked, strict=True))
         ),
         F.transform(
@@ -178,11 +163,11 @@ def _exploded(rows: DataFrame, edges: Column, kept: list[_Part]) -> DataFrame:
 
 def _parts(name: str, kind: str, column: Column, type_: DataType) -> list[_Part]:
     """A value as one of the types that the kernel holds; of a mean, the sum and how many it is of."""
-    held = _held(kind, type_)
+    held = held_type(kind, type_)
     if kind == "count":
         seen = column if isinstance(type_, BooleanType) else column.isNotNull()
         return [_Part(name, F.when(seen, F.lit(1).cast("long")), "sum")]
-    value = _carried(column, type_)
+    value = carried(column, type_)
     if kind == "avg":
         counted = _Part(f"{name}n", F.when(value.isNotNull(), F.lit(1).cast("long")), "sum")
         summed = value.cast("double") if isinstance(held, LongType) else value
@@ -199,43 +184,3 @@ def _summed(name: str, value: Column, held: DataType) -> _Part:
     if held.precision + _MORE_DIGITS > _MOST_DIGITS:
         return _Part(name, value, None)
     return _Part(name, value.cast(DecimalType(held.precision + _MORE_DIGITS, held.scale)), "sum")
-
-
-def _held(kind: str, type_: DataType) -> DataType:
-    """The type in which the kernel holds a value."""
-    if kind == "count" or isinstance(type_, IntegralType):
-        return LongType()
-    if isinstance(type_, FloatType | DoubleType):
-        return DoubleType()
-    if isinstance(type_, DecimalType):
-        return type_
-    if kind not in ("sum", "avg"):
-        if isinstance(type_, StringType | BinaryType):
-            return type_
-        if isinstance(type_, TimestampType | DateType | BooleanType):
-            return LongType()
-    raise Unfit(f"{kind} of {type_.simpleString()}")
-
-
-def _carried(column: Column, type_: DataType) -> Column:
-    if isinstance(type_, TimestampType):
-        return F.unix_micros(column)
-    if isinstance(type_, DateType):
-        return F.unix_date(column).cast("long")
-    if isinstance(type_, BooleanType):
-        return column.cast("int").cast("long")
-    if isinstance(type_, IntegralType):
-        return column.cast("long")
-    return column.cast("double") if isinstance(type_, FloatType) else column
-
-
-def _restored(result: Column, kind: str, type_: DataType) -> Column:
-    if kind in ("count", "sum", "avg", "distinct"):
-        return result
-    if isinstance(type_, TimestampType):
-        return F.timestamp_micros(result)
-    if isinstance(type_, DateType):
-        return F.date_from_unix_date(result.cast("int"))
-    if isinstance(type_, LongType):
-        return result
-    return result.cast(type_)

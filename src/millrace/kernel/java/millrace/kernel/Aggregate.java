@@ -46,10 +46,16 @@ abstract class Aggregate implements Serializable {
     return value == null ? held : add(held, value, timeUs);
   }
 
-  /** What is held with one more value; `held` is null before the first. */
+  /** What is held with one more value; before the first it is `empty`. May change `held`. */
   abstract Object add(Object held, Object value, long timeUs);
 
+  /** May change `held`, never `other`. */
   abstract Object merge(Object held, Object other);
+
+  /** Whether it is little enough to be kept for each part of a key's events. */
+  boolean isSmall(Object held) {
+    return true;
+  }
 
   abstract Object result(Object held);
 
@@ -125,10 +131,7 @@ abstract class Aggregate implements Serializable {
       return row.isNullAt(place) ? held : merge(held, new Held(row.get(place), row.getLong(place + 1)));
     }
 
-    @Override
-    Object add(Object held, Object sum, long timeUs) {
-      throw new UnsupportedOperationException("a sum without its count");
-    }
+    @Override Object add(Object held, Object value, long timeUs) { return merge(held, new Held(value, 1)); }
 
     @Override
     Object merge(Object held, Object other) {

@@ -7,12 +7,15 @@ import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructType;
 
 /** The few types in which the kernel holds values, each in Spark's order and written in its own bytes. */
 enum Carrier {
@@ -65,6 +68,35 @@ enum Carrier {
     @Override int compare(Object one, Object two) { return Arrays.compareUnsigned((byte[]) one, (byte[]) two); }
     @Override void write(Object value, DataOutput out) throws IOException { bytes((byte[]) value, out); }
     @Override Object read(DataInput in) throws IOException { return bytes(in); }
+  },
+  /** That something is true of a row, as the 1 that a count adds; otherwise there is no value. */
+  FLAG {
+    @Override Object plus(Object one, Object two) { return (Long) one + (Long) two; }
+    @Override int compare(Object one, Object two) { return 0; }
+    @Override void write(Object value, DataOutput out) {}
+    @Override Object read(DataInput in) { return 1L; }
+    @Override Object taken(Object value) { return 1L; }
+  },
+  /** By latitude, then by longitude. */
+  POSITION {
+    @Override Object plus(Object one, Object two) { throw new UnsupportedOperationException(); }
+
+    @Override
+    int compare(Object one, Object two) {
+      Position from = (Position) one;
+      Position to = (Position) two;
+      int order = DOUBLE.compare(from.latitude(), to.latitude());
+      return order != 0 ? order : DOUBLE.compare(from.longitude(), to.longitude());
+    }
+
+    @Override
+    void write(Object value, DataOutput out) throws IOException {
+      out.writeDouble(((Position) value).latitude());
+      out.writeDouble(((Position) value).longitude());
+    }
+
+    @Override Object read(DataInput in) throws IOException { return new Position(in.readDouble(), in.readDouble()); }
+    @Override Object taken(Object value) { return new Position(((Row) value).getDouble(0), ((Row) value).getDouble(1)); }
   };
 
   static Carrier of(DataType type) {
@@ -73,12 +105,19 @@ enum Carrier {
     if (type instanceof DecimalType) return DECIMAL;
     if (type instanceof StringType) return TEXT;
     if (type instanceof BinaryType) return BYTES;
+    if (type instanceof BooleanType) return FLAG;
+    if (type instanceof StructType) return POSITION;
     throw new IllegalArgumentException(type.sql());
   }
 
   abstract Object plus(Object one, Object two);
 
   abstract int compare(Object one, Object two);
+
+  /** A value as it is held, from what a row has. */
+  Object taken(Object value) {
+    return value;
+  }
 
   abstract void write(Object value, DataOutput out) throws IOException;
 

@@ -1,0 +1,128 @@
+"""Looking back from each event: aggregates over its key's events in the last minutes or hours of event time, exactly.
+
+On a stream it is the kernel's; on a batch it is Spark's own window functions, and nothing is late.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from millrace import durations
+from millrace.errors import OptionInvalid, Where
+from millrace.flow import lateness
+from millrace.flow.aggregates import Aggregate, checked
+from millrace.flow.columns import By, keys_of, time_of
+from millrace.flow.late import Late
+from millrace.flow.lookback_batch import batch
+from millrace.flow.nodes import caller
+from millrace.flow.operators import note
+from millrace.flow.time import duration_ms
+from millrace.kernel import lookback as kernel
+from millrace.kernel.calling import quoted
+from millrace.kernel.told import ALLOWED, KIND, RESULT, ROW
+from millrace.kernel.values import Unfit
+
+CORRECTED = "corrected"
+
+
+def lookback(
+    rows: DataFrame,
+    /,
+    *,
+    by: By,
+    late: Late | None = None,
+    time: str | None = None,
+    correct: bool = False,
+    **aggregates: Aggregate,
+) -> DataFrame:
+    """Each event with aggregates over the events of its key that happened in the time before it.
+
+    `by` names the columns of the key. Each aggregate has its own `over`: of an event at time t it takes the events
+    after t - over, up to t, itself and others at t among them. An event that comes out of order gets the result of its
+    own time; with `correct` the events behind it whose results it changes are told again. `late` says what is done with
+    events that come after the watermark: `mr.late.drop()`, `.allow(…)`, `.side(…)`. Columns: the event's, the
+    aggregates and, with `correct`, `corrected`: whether the event was told before.
+    """
+    where = caller()
+    wanted = checked("lookback", aggregates, where)
+    late = lateness.chosen("lookback", late, where)
+    if late.corrects:
+        remedy = "mr.late.drop(), .allow(…) or .side(…); correct=True tells again what late events change"
+        raise OptionInvalid(name="lookback", option="late", given=str(late), remedy=remedy, where=where)
+    at = F.col(quoted(time_of(rows, time, "lookback", where)))
+    keys = keys_of(rows, by)
+    _named(rows, wanted, correct, where)
+    asked = {name: _asked(name, each, where) for name, each in wanted.items()}
+    try:
+        shape = kernel.Shape.of(rows, list(asked.values()))
+    except Unfit as error:
+        remedy = "sums, averages and positions are of numbers; the others also of texts and times"
+        raise OptionInvalid(
+            name="lookback", option="aggregates", given=str(error), remedy=remedy, where=where
+        ) from None
+    if not rows.isStreaming:
+        return batch(rows, keys, at, asked, [CORRECTED] if correct else [])
+    rows = lateness.timed(rows, at)
+    note(_kept(rows, keys, shape, asked, late, correct), f"looks back, late rows: {late}")
+
+    def build() -> DataFrame:
+        grace_us = late.grace_ms * 1_000
+        return kernel.lookback(rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct)
+
+    told = lateness.told(build, late, where)
+    # Spark forgets behind an operator which column has the watermark; it is the same one, and the same watermark.
+    return told.where(F.col(KIND).isin(RESULT, ALLOWED)).select(
+        *(F.col(f"{ROW}.{quoted(each.name)}").alias(each.name, metadata=each.metadata) for each in rows.schema),
+        *(F.col(quoted(name)) for name in asked),
+        *([F.col(kernel.CORRECTED).alias(CORRECTED)] if correct else []),
+    )
+
+
+def _named(rows: DataFrame, wanted: dict[str, Aggregate], correct: bool, where: Where) -> None:
+    """Aggregates stand beside the event's columns. Spark takes names that differ only in case for the same."""
+    taken = {name.casefold() for name in rows.columns}
+    given = [*wanted, *([CORRECTED] if correct else [])]
+    for name in given:
+        if name.casefold() in taken:
+            remedy = "give it another name: results have a column of that one"
+            raise OptionInvalid(name="lookback", option=name, given="an aggregate", remedy=remedy, where=where)
+        taken.add(name.casefold())
+
+
+def _asked(name: str, aggregate: Aggregate, where: Where) -> kernel.Asked:
+    assert aggregate.over is not None
+    over_us = duration_ms("lookback", f"{name}'s over", aggregate.over, where) * 1_000
+    if over_us <= 0:
+        given = aggregate.over
+        raise OptionInvalid(name="lookback", option=f"{name}'s over", given=given, remedy="longer than 0", where=where)
+    if aggregate.kind == "last_n" and not (type(aggregate.most) is int and 1 <= aggregate.most <= kernel.MOST_VALUES):
+        remedy = f"a whole number from 1 to {kernel.MOST_VALUES}"
+        raise OptionInvalid(name="lookback", option=f"{name}'s n", given=aggregate.most, remedy=remedy, where=where)
+    return kernel.Asked(aggregate.kind, _looked_at(aggregate), over_us, aggregate.most)
+
+
+def _looked_at(aggregate: Aggregate) -> tuple[Column, ...]:
+    if aggregate.of is None:
+        return (F.lit(True),)
+    if aggregate.kind == "count" and isinstance(aggregate.of, str):
+        return (F.expr(aggregate.of),)
+    given = [each for each in (aggregate.of, aggregate.beside) if each is not None]
+    return tuple(F.col(quoted(each)) if isinstance(each, str) else each for each in given)
+
+
+def _kept(
+    rows: DataFrame,
+    keys: dict[str, Column],
+    shape: kernel.Shape,
+    asked: dict[str, kernel.Asked],
+    late: Late,
+    correct: bool,
+) -> str:
+    """In words, what the state means. With a longer interval or grace, events would be gone that it asks for."""
+    longest = durations.spoken(max(each.over_us for each in asked.values()) // 1_000)
+    types = {field.name: field.dataType.simpleString() for field in rows.select(*keys.values()).schema} if keys else {}
+    by = "".join(f" by {name} {kind}" for name, kind in types.items())
+    grace = f", and for {durations.spoken(late.grace_ms)} more" if late.grace_ms else ""
+    whole = f"; whole rows: {rows.schema.simpleString()}" if correct else ""
+    return f"events of the last {longest}{grace}{by}: {shape}{whole}"

@@ -1,0 +1,194 @@
+package millrace.kernel;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.streaming.ExpiredTimerInfo;
+import org.apache.spark.sql.streaming.MapState;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.StatefulProcessor;
+import org.apache.spark.sql.streaming.TTLConfig;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.streaming.TimerValues;
+import org.apache.spark.sql.streaming.ValueState;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The lookbacks of one key; `model/lookback.py` is the same in plain Python.
+ *
+ * What holds: all rows of a call are put in their places before any is answered, so that their order does not matter. An
+ * event is taken as long as the watermark is not more than the grace after it, so no interval that is still asked for
+ * begins before `keepUs` behind the watermark; what is older goes. A row is kept as long as an event can come that
+ * changes what was told for it. One timer at a time is set for a key: it ends what a silent one left.
+ */
+final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
+  private static final int FORM = 1;
+  private static final long NO_TIMER = 0;
+
+  private final LookbackSettings settings;
+  private transient ValueState<byte[]> state;
+  private transient MapState<Long, byte[]> nodes;
+  private transient MapState<Long, Row> rows;
+
+  // Of the key at hand.
+  private transient History history;
+  private transient long timerMs;
+  private transient long nextRow;
+  private transient long rowsFromUs;
+
+  LookbackProcessor(LookbackSettings settings) {
+    this.settings = settings;
+  }
+
+  /** An event that is taken, and what came with it. */
+  private record Taken(PastEvent event, Row row, boolean late) {}
+
+  /** An event that was told before, and with what. */
+  private record Before(PastEvent event, Object[] told) {}
+
+  @Override
+  public void init(OutputMode mode, TimeMode time) {
+    state = getHandle().getValueState("history", Encoders.BINARY(), TTLConfig.NONE());
+    nodes = getHandle().getMapState("nodes", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    if (settings.corrects()) {
+      rows = getHandle().getMapState("rows", Encoders.LONG(), Lookup.exact(settings.event()), TTLConfig.NONE());
+    }
+  }
+
+  @Override
+  public Iterator<Row> handleInputRows(Row key, Iterator<Row> given, TimerValues timers) {
+    long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
+    load();
+    forget(watermarkUs);
+    List<Row> out = new ArrayList<>();
+    List<Taken> taken = taken(given, watermarkUs, out);
+    List<Before> before = settings.corrects() ? reached(taken) : List.of();
+    for (Taken each : taken) {
+      history.add(each.event);
+      if (settings.corrects()) rows.updateValue(each.event.row(), each.row);
+    }
+    for (Taken each : taken) {
+      Object[] answers = settings.answers(history, each.event);
+      out.add(told(each.row, answers, false, each.late ? Told.ALLOWED : Told.RESULT, null));
+    }
+    for (Before each : before) {
+      Object[] answers = settings.answers(history, each.event);
+      if (Arrays.deepEquals(answers, each.told)) continue;
+      out.add(told(rows.getValue(each.event.row()), answers, true, Told.RESULT, null));
+    }
+    save();
+    return CollectionConverters.asScala(out.iterator());
+  }
+
+  @Override
+  public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
+    load();
+    timerMs = NO_TIMER;
+    forget(timers.getCurrentWatermarkInMs() * 1_000);
+    save();
+    return CollectionConverters.asScala(java.util.Collections.<Row>emptyIterator());
+  }
+
+  /** In the order of time; those that come too late are told as refused. */
+  private List<Taken> taken(Iterator<Row> given, long watermarkUs, List<Row> out) {
+    List<Taken> found = new ArrayList<>();
+    Carrier[] slots = settings.shape().slots();
+    while (given.hasNext()) {
+      Row row = given.next();
+      long timeUs = row.getLong(settings.keys());
+      Row event = row.getStruct(settings.keys() + 1);
+      if (timeUs + settings.graceUs() < watermarkUs) {
+        out.add(told(event, null, false, Told.REFUSED, watermarkUs - timeUs));
+        continue;
+      }
+      Object[] values = new Object[slots.length];
+      for (int slot = 0; slot < slots.length; slot++) {
+        int place = settings.keys() + 2 + slot;
+        if (!row.isNullAt(place)) values[slot] = slots[slot].taken(row.get(place));
+      }
+      found.add(new Taken(new PastEvent(timeUs, nextRow++, values), event, timeUs < watermarkUs));
+    }
+    found.sort(Comparator.comparingLong(each -> each.event.timeUs()));
+    return found;
+  }
+
+  /** The events whose intervals the new ones are in, with what was told for them. */
+  private List<Before> reached(List<Taken> taken) {
+    List<Before> found = new ArrayList<>();
+    long doneUs = Long.MIN_VALUE;
+    for (Taken each : taken) {
+      long fromUs = Math.max(doneUs, each.event.timeUs());
+      doneUs = each.event.timeUs() + settings.longestUs();
+      history.walk(fromUs, doneUs, event -> found.add(new Before(event, settings.answers(history, event))));
+    }
+    return found;
+  }
+
+  private void forget(long watermarkUs) {
+    long fromUs = watermarkUs - settings.graceUs();
+    if (settings.corrects() && fromUs > rowsFromUs) {
+      history.walk(rowsFromUs, fromUs, event -> rows.removeKey(event.row()));
+      rowsFromUs = fromUs;
+    }
+    history.forget(fromUs - settings.longestUs());
+  }
+
+  private void load() {
+    history = new History(settings.shape(), new History.Nodes() {
+      @Override public byte[] get(long id) { return nodes.getValue(id); }
+      @Override public void put(long id, byte[] node) { nodes.updateValue(id, node); }
+      @Override public void remove(long id) { nodes.removeKey(id); }
+    });
+    timerMs = NO_TIMER;
+    nextRow = 0;
+    rowsFromUs = Long.MIN_VALUE;
+    byte[] held = state.get();
+    if (held == null) return;
+    Stored.read(held, FORM, (in, form) -> {
+      timerMs = VarLong.read(in);
+      if (settings.corrects()) {
+        nextRow = VarLong.read(in);
+        rowsFromUs = in.readLong();
+      }
+      history.read(in);
+      return null;
+    });
+  }
+
+  private void save() {
+    Long lastUs = history.lastUs();
+    if (lastUs == null) {
+      state.clear();
+      return;
+    }
+    if (!history.hasChanged() && timerMs != NO_TIMER) return;
+    if (timerMs == NO_TIMER) {
+      timerMs = Math.floorDiv(lastUs + settings.longestUs() + settings.graceUs() + 999, 1_000L);
+      getHandle().registerTimer(timerMs);
+    }
+    state.update(Stored.write(FORM, out -> {
+      VarLong.write(timerMs, out);
+      if (settings.corrects()) {
+        VarLong.write(nextRow, out);
+        out.writeLong(rowsFromUs);
+      }
+      history.write(out);
+    }));
+  }
+
+  private Row told(Row event, Object[] answers, boolean corrected, int kind, Long lateUs) {
+    int results = settings.questions().length;
+    Object[] out = new Object[results + 4];
+    out[0] = event;
+    if (answers != null) System.arraycopy(answers, 0, out, 1, results);
+    out[results + 1] = corrected;
+    out[results + 2] = kind;
+    out[results + 3] = lateUs;
+    return RowFactory.create(out);
+  }
+}

@@ -1,0 +1,65 @@
+"""Values on their way into the kernel and back: it holds longs, doubles, decimals, texts and bytes."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+
+class Unfit(Exception):
+    """An aggregate over a type that it cannot take."""
+
+
+def held_type(kind: str, type_: DataType) -> DataType:
+    """The type in which the kernel holds a value."""
+    if kind == "count" or isinstance(type_, IntegralType):
+        return LongType()
+    if isinstance(type_, FloatType | DoubleType):
+        return DoubleType()
+    if isinstance(type_, DecimalType):
+        return type_
+    if kind not in ("sum", "avg"):
+        if isinstance(type_, StringType | BinaryType):
+            return type_
+        if isinstance(type_, TimestampType | DateType | BooleanType):
+            return LongType()
+    raise Unfit(f"{kind} of {type_.simpleString()}")
+
+
+def carried(column: Column, type_: DataType) -> Column:
+    """A column as a type that the kernel holds."""
+    if isinstance(type_, TimestampType):
+        return F.unix_micros(column)
+    if isinstance(type_, DateType):
+        return F.unix_date(column).cast("long")
+    if isinstance(type_, BooleanType):
+        return column.cast("int").cast("long")
+    if isinstance(type_, IntegralType):
+        return column.cast("long")
+    return column.cast("double") if isinstance(type_, FloatType) else column
+
+
+def restored(result: Column, kind: str, type_: DataType) -> Column:
+    """A result as the type that was aggregated."""
+    if kind in ("count", "sum", "avg", "distinct"):
+        return result
+    if isinstance(type_, TimestampType):
+        return F.timestamp_micros(result)
+    if isinstance(type_, DateType):
+        return F.date_from_unix_date(result.cast("int"))
+    if isinstance(type_, LongType):
+        return result
+    return result.cast(type_)
