@@ -23,6 +23,7 @@ __all__ = [
     "late",
     "lookup",
     "marked",
+    "match",
     "max",
     "min",
     "monotonic",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from millrace.flow.aggregates import avg, count, distinct, first, last, max, min, sum  # noqa: A004
     from millrace.flow.joins import join
     from millrace.flow.lookups import lookup
+    from millrace.flow.matches import match
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
@@ -49,6 +51,7 @@ _HOMES = {
     "Log": "millrace.log",
     "join": "millrace.flow.joins",
     "lookup": "millrace.flow.lookups",
+    "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
 }

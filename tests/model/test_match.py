@@ -1,5 +1,5 @@
-"""The model of patterns finds what an enumerator finds that tries all ways in the order of preference, and tells a match
-exactly when nothing that may still come can change it."""
+"""The model of patterns finds what trying all ways in the order of preference finds, and tells a match exactly when
+nothing that may still come can change it."""
 
 from __future__ import annotations
 

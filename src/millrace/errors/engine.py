@@ -47,6 +47,12 @@ class StateNewer(UserError):
     fix = "run it with that version, or start it again from its oldest records with `millrace run --fresh {flow}`"
 
 
+class MatchCrowded(UserError):
+    code = "MR-MATCH-CROWDED"
+    text = "flow {flow!r} stopped: a pattern has more than {most} partial matches for one key"
+    fix = "let a match span less (within=), begin it with a rarer row, or divide the rows by more columns (by=)"
+
+
 class SchemaChanged(UserError):
     code = "MR-SCHEMA-CHANGED"
     text = "{name!r} was `{old}` when the state of flow {flow!r} was made, and is now `{new}`"

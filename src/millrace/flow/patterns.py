@@ -16,7 +16,9 @@ from typing import NoReturn, TypeAlias
 
 from millrace.errors import PatternInvalid, Where
 
-_TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<times>\{\s*(\d*)\s*(,?)\s*(\d*)\s*\})|(?P<sign>[()|!*+?])|(?P<end>$))")
+_WORD = re.compile(
+    r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<times>\{\s*(\d*)\s*(,?)\s*(\d*)\s*\})|(?P<sign>[()|!*+?])|(?P<end>$))"
+)
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,12 @@ def _leading(node: Node) -> list[Absence]:
 
 
 class _Reader:
-    """A text from left to right; `at` is where the token at hand begins, counted from 0."""
+    """A text from left to right; `at` is where the word at hand begins, counted from 0."""
 
     def __init__(self, text: str, where: Where) -> None:
         self.text, self.where = text, where
         self.at = self.end = 0
-        self.kind, self.token = "", ""
+        self.kind, self.word = "", ""
         self.bounds: tuple[str, str, str] = ("", "", "")
         self._next()
 
@@ -132,35 +134,35 @@ class _Reader:
 
     def _choice(self) -> Node:
         parts = [self._sequence()]
-        while self.token == "|":
+        while self.word == "|":
             self._next()
             parts.append(self._sequence())
         return parts[0] if len(parts) == 1 else Choice(tuple(parts))
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
-        while self.kind == "name" or self.token in ("(", "!"):
-            if parts and isinstance(parts[-1], Absence) and self.token == "!":
+        while self.kind == "name" or self.word in ("(", "!"):
+            if parts and isinstance(parts[-1], Absence) and self.word == "!":
                 self._refuse("two absences follow each other", "write them as one: !(a | b)")
             parts.append(self._quantified())
         if not parts:
-            if self.kind == "times" or self.token in ("*", "+", "?"):
+            if self.kind == "times" or self.word in ("*", "+", "?"):
                 self._refuse("there is nothing to repeat", "write it behind a name or a group")
             self._refuse("a name is missing", 'a pattern is, for example, "small{3,} large"')
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _quantified(self) -> Node:
         begin, node = self.at, self._atom()
-        if self.kind != "times" and self.token not in ("*", "+", "?"):
+        if self.kind != "times" and self.word not in ("*", "+", "?"):
             return node
         if isinstance(node, Absence):
             self._refuse("an absence is any number of rows already", "leave this out")
         least, most = self._times()
         self._next()
-        greedy = self.token != "?"
+        greedy = self.word != "?"
         if not greedy:
             self._next()
-        if self.kind == "times" or self.token in ("*", "+", "?"):
+        if self.kind == "times" or self.word in ("*", "+", "?"):
             self._refuse("this is repeated already", "put a group around it, or leave this out")
         if most != 1 and fewest(node) == 0:
             self.at = begin
@@ -168,8 +170,8 @@ class _Reader:
         return Repeat(node, least, most, greedy)
 
     def _times(self) -> tuple[int, int | None]:
-        if self.token in ("*", "+", "?"):
-            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[self.token]
+        if self.word in ("*", "+", "?"):
+            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[self.word]
         least, comma, most = self.bounds
         if not (least or most) or (most and int(most) < max(int(least or 0), 1)) or not (comma or int(least)):
             self._refuse("this says no number of times", "write {3}, {3,}, {,5} or {3,5}")
@@ -179,10 +181,10 @@ class _Reader:
 
     def _atom(self) -> Node:
         at = self.at
-        if self.token == "!":
+        if self.word == "!":
             self._next()
             return Absence(self._absent(), at + 1)
-        if self.token == "(":
+        if self.word == "(":
             self._next()
             node = self._choice()
             self._close(at)
@@ -190,12 +192,12 @@ class _Reader:
         return Variable(self._name())
 
     def _absent(self) -> tuple[str, ...]:
-        if self.token != "(":
+        if self.word != "(":
             return (self._name(),)
         at = self.at
         self._next()
         found = [self._name()]
-        while self.token == "|":
+        while self.word == "|":
             self._next()
             found.append(self._name())
         self._close(at)
@@ -204,12 +206,12 @@ class _Reader:
     def _name(self) -> str:
         if self.kind != "name":
             self._refuse("a name is missing", "what is absent is a name, or several: !(a | b)")
-        name = self.token
+        name = self.word
         self._next()
         return name
 
     def _close(self, opened: int) -> None:
-        if self.token != ")":
+        if self.word != ")":
             if self.kind == "end":
                 self.at = opened
                 self._refuse("this group has no end", "close it with )")
@@ -217,14 +219,14 @@ class _Reader:
         self._next()
 
     def _next(self) -> None:
-        found = _TOKEN.match(self.text, self.end)
+        found = _WORD.match(self.text, self.end)
         if found is None:
             self.at = self.end + len(self.text[self.end :]) - len(self.text[self.end :].lstrip())
             self._refuse(f"{self.text[self.at]!r} means nothing", "names, ( ) | ! and * + ? {n} {n,} {n,m} do")
         kind = found.lastgroup
         assert kind is not None
         self.kind = kind
-        self.token, self.at, self.end = found[kind], found.start(kind), found.end()
+        self.word, self.at, self.end = found[kind], found.start(kind), found.end()
         self.bounds = (found[3] or "", found[4] or "", found[5] or "")
 
     def _refuse(self, reason: str, remedy: str) -> NoReturn:

@@ -128,6 +128,7 @@ class Matching:
             return len(rows)
         if self.after == "next row":
             return 1
+        assert not isinstance(self.after, str)
         which, variable = self.after
         places = [place for place, (_, number) in enumerate(rows) if number == variable]
         return max(places[0 if which == "first" else -1], 1) if places else 1

@@ -112,7 +112,7 @@ public final class Lookup {
   }
 
   /** Times as Java's newer classes: the older ones do not hold every date of every zone. */
-  private static Encoder<Row> exact(StructType schema) {
+  static Encoder<Row> exact(StructType schema) {
     SQLConf newer = new SQLConf();
     newer.setConfString("spark.sql.datetime.java8API.enabled", "true");
     return SQLConf.withExistingConf(newer, () -> Encoders.row(schema));
