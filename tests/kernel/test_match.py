@@ -208,7 +208,7 @@ def made(draw: random.Random, number: int, examples: int, variables: tuple[str, 
     return rows
 
 
-@pytest.mark.parametrize(("pattern", "after", "order"), todays(CASES, 3))
+@pytest.mark.parametrize(("pattern", "after", "order"), todays(CASES, 2))
 def test_matches_are_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, pattern: str, after: str, order: Any
 ) -> None:

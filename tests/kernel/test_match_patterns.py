@@ -23,6 +23,16 @@ HERE = Where("test", 1)
 DRIVER = Path(__file__).parent / "java" / "millrace" / "kernel" / "MatchDriver.java"
 TIMES = ("", "", "", "*", "+", "?", "{2}", "{2,}", "{1,3}", "{,2}", "*?", "+?", "??", "{2,}?", "{1,3}?")
 KINDS = ("count", "first", "last", "sum")
+# In these a match may be decided while an earlier one is not.
+WAITING = (
+    "a b{2,} c | b",
+    "a !c d | b+? c",
+    "a !b | b c",
+    "a (b | c)* d | c",
+    "a{3} | a b",
+    "(a | b){4} | b !d",
+    "a+ b | a",
+)
 
 
 def made(draw: random.Random, depth: int = 2) -> str:
@@ -40,7 +50,7 @@ def made(draw: random.Random, depth: int = 2) -> str:
 
 def program(draw: random.Random) -> tuple[str, Program]:
     while True:
-        text = made(draw)
+        text = draw.choice(WAITING) if draw.random() < 0.25 else made(draw)
         try:
             return text, compiled(text, HERE)
         except PatternInvalid:
@@ -50,7 +60,7 @@ def program(draw: random.Random) -> tuple[str, Program]:
 class Example:
     """One pattern and the history of one key; `values` are the rows' ids."""
 
-    def __init__(self, number: int, most_rows: int = 14) -> None:
+    def __init__(self, number: int, most_rows: int = 14, steps: tuple[int, ...] = (0, 1, 1, 3)) -> None:
         self.draw = draw = random.Random(number)
         self.text, self.program = program(draw)
         self.within = draw.choice((1, 3, 8, 20))
@@ -58,22 +68,23 @@ class Example:
         taken = [place.variable for place in self.program.places if place.variable]
         named = (draw.choice(("first", "last")), self.program.variables.index(draw.choice(taken)))
         self.after: Any = draw.choice(("past last row", "past last row", "next row", named))
-        self.epochs = self._epochs(draw, most_rows)
+        self.epochs = self._epochs(draw, most_rows, steps)
 
-    def _epochs(self, draw: random.Random, most_rows: int) -> list[tuple[int, list[Row]]]:
+    def _epochs(self, draw: random.Random, most_rows: int, steps: tuple[int, ...]) -> list[tuple[int, list[Row]]]:
         width = len(self.program.variables)
         lateness, time, watermark, number = draw.choice((0, 2, 10)), 0, 0, 0
         epochs: list[tuple[int, list[Row]]] = []
         while number < most_rows:
             rows = []
-            for _ in range(draw.choice((0, 1, 2, most_rows))):
-                time += draw.choice((0, 1, 1, 3))
+            for _ in range(draw.choice((0, 1, 1, 2, 3, most_rows // 2))):
+                time += draw.choice(steps)
                 at = max(watermark, time - draw.randint(0, lateness))
                 # Mostly one variable or two: a row that is all of them meets every pattern.
-                flags = sum(1 << draw.randrange(width) for _ in range(1)) | draw.choice(
-                    (0, 0, 1 << draw.randrange(width))
+                flags = draw.choice(
+                    (0, 1 << draw.randrange(width), 1 << draw.randrange(width), 1 << draw.randrange(width))
                 )
-                rows.append(Row("k", at, draw.choice((flags, flags, flags, 0)), (number,)))
+                flags |= draw.choice((0, 0, 1 << draw.randrange(width)))
+                rows += [Row("k", at, flags, (number,))] * draw.choice((1, 1, 1, 1, 1, 2))
                 number += 1
             if self.arrival:
                 newest = max([each.time for _, rows in epochs for each in rows], default=0)
@@ -135,7 +146,7 @@ def run(driver: list[str], examples: list[Example]) -> list[list[list[Any]]]:
 
 
 def test_every_pattern_is_the_models_epoch_by_epoch(driver: list[str]) -> None:
-    examples = [Example(number) for number in range(3_000)]
+    examples = [Example(number) for number in range(2_000)]
     matched = waited = 0
     for number, (example, found) in enumerate(zip(examples, run(driver, examples), strict=True)):
         expected = example.expected()
@@ -144,7 +155,7 @@ def test_every_pattern_is_the_models_epoch_by_epoch(driver: list[str]) -> None:
         assert told == wanted, f"{number}: {example.text} {example.after}"
         matched += sum(map(len, expected))
         waited += len(expected[-1])
-    assert matched > 3_000
+    assert matched > 2_000
     assert 100 < waited < matched / 2
 
 
@@ -152,7 +163,7 @@ def test_long_histories_are_kept_in_pieces(driver: list[str]) -> None:
     """Hundreds of rows within the time of a match, out of order: pieces are split, read again, and go."""
     examples = []
     for number in range(30):
-        example = Example(number, most_rows=400)
+        example = Example(number, most_rows=400, steps=(0, 1, 1, 3) if number % 2 else (0, 0, 0, 0, 0, 1))
         example.within = 300
         examples.append(example)
     for number, (example, found) in enumerate(zip(examples, run(driver, examples), strict=True)):
