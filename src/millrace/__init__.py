@@ -16,6 +16,7 @@ __all__ = [
     "adaptive",
     "avg",
     "count",
+    "dedup",
     "distinct",
     "first",
     "join",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from millrace.errors import MillraceError
     from millrace.flow import App, adaptive, late, marked, monotonic
     from millrace.flow.aggregates import avg, count, distinct, first, last, max, min, sum  # noqa: A004
+    from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
     from millrace.flow.lookups import lookup
     from millrace.flow.matches import match
@@ -49,6 +51,7 @@ _HOMES = {
     **dict.fromkeys(("avg", "count", "distinct", "first", "last", "max", "min", "sum"), "millrace.flow.aggregates"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
+    "dedup": "millrace.flow.dedup",
     "join": "millrace.flow.joins",
     "lookup": "millrace.flow.lookups",
     "match": "millrace.flow.matches",

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.flow import aggregates as mr
-from millrace.flow import late, windows
+from millrace.flow import late, lateness
 from millrace.flow.late import Late
 from millrace.flow.lateness import side
 from millrace.flow.windows import session, window
@@ -138,13 +138,13 @@ class Query:
     def run(self) -> None:
         inner: list[DataFrame] = []
         token = side.set(lambda build, _: build())
-        counted = windows._counted
-        windows._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
+        counted = lateness._counted
+        lateness._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
         try:
             shown = self.build(self._frame(), by="key", emit=self.emit, late=self.policy, **AGGREGATES)
         finally:
             side.reset(token)
-            windows._counted = counted
+            lateness._counted = counted
         self.columns = shown.columns
         query = (
             inner[0]

@@ -1,6 +1,7 @@
 """Which streams run as one flow: those that do nothing but read the same table share it, and so its state is kept once.
 
-A stream that keeps state of its own over a table (it says `emit`), or that reads more than the table, is a flow alone.
+A stream that keeps state of its own over a table (it says `emit`), that reads more than the table, or that answers in
+real time, is a flow alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ class Flow:
     @property
     def reads(self) -> tuple[Readable, ...]:
         return tuple(dict.fromkeys(source for stream in self.streams for source in stream.reads))
+
+    @property
+    def epoch_ms(self) -> int | None:
+        """How long its epochs are, if it runs in real time."""
+        return self.streams[0].epoch_ms
 
     @property
     def where(self) -> Where:
@@ -50,4 +56,5 @@ def flows_of(graph: Graph) -> tuple[Flow, ...]:
 
 def _shared(stream: Stream) -> Table | None:
     only = stream.reads[0]
-    return only if len(stream.reads) == 1 and isinstance(only, Table) and stream.emit is None else None
+    alone = len(stream.reads) > 1 or stream.emit is not None or stream.mode == "realtime"
+    return only if isinstance(only, Table) and not alone else None

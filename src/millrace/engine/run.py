@@ -25,19 +25,20 @@ from pyspark.sql import SparkSession
 
 from millrace.capture import Captures
 from millrace.config import Settings
-from millrace.engine import definition, failures, lock, running
+from millrace.engine import definition, failures, lock, realtime, running
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.places import Places
 from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
-from millrace.engine.restarts import MOST_TRIES_ONCE, Restarts, passes
+from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
-from millrace.engine.session import close, jvm_lives, kill, log_file, session
+from millrace.engine.session import close, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
 from millrace.engine.standing import Board, Standing, State
 from millrace.engine.tending import Tending
 from millrace.engine.traffic import TrafficThread
+from millrace.engine.waiting import Waiting
 from millrace.errors import (
     FlowFailed,
     FlowLocked,
@@ -58,7 +59,6 @@ STOP_S = 60.0
 _LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
 _TEND_S = 10.0
-_SNAPSHOT_LOOK_S = 2.0
 
 _logger = logging.getLogger("millrace.engine")
 
@@ -96,8 +96,6 @@ class Run:
     makers: list[TrafficThread] = field(default_factory=list, init=False)
     standings: dict[str, Standing] = field(default_factory=dict, init=False)
     failed: dict[str, MillraceError] = field(default_factory=dict, init=False)
-    _waiting: list[Flow] = field(default_factory=list, init=False)
-    _restarts: dict[str, Restarts] = field(default_factory=dict, init=False)
     _troubled: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _begun: set[str] = field(default_factory=set, init=False)
     _raised: bool = field(default=False, init=False)
@@ -105,8 +103,6 @@ class Run:
     _own_session: bool = field(default=False, init=False)
     _locks_seen: float = field(default=0.0, init=False)
     _tended: float = field(default=0.0, init=False)
-    _snapshots_seen: float = field(default=0.0, init=False)
-    _unread: dict[Flow, list[str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
@@ -124,6 +120,7 @@ class Run:
         self._places = Places(self._log, self.graph.app)
         self._board = Board(definition.folder_of(self.settings, self.graph.app, "flow").parent)
         self._log_file = log_file(self.settings)
+        self._waiting = Waiting((), once=self.once, unread=self._unread, busy=self._busy)
 
     @property
     def planned(self) -> tuple[Flow, ...]:
@@ -165,10 +162,10 @@ class Run:
         self.prepare()
         if self.spark is None:
             self._own_session = True
-            self.spark = session(self.settings, self.master, self.settings.named(self.graph.app))
-        self._waiting = list(self.planned)
-        self._restarts = {flow.name: Restarts() for flow in self._waiting}
-        self.standings = {flow.name: Standing.new(flow.name) for flow in self._waiting}
+            name = self.settings.named(self.graph.app)
+            self.spark = session(self.settings, self.master, name, self._slots_wanted())
+        self._waiting = Waiting(self.planned, once=self.once, unread=self._unread, busy=self._busy)
+        self.standings = {flow.name: Standing.new(flow.name) for flow in self.planned}
         if not self.trial:
             self._places.start()
         self._start_ready()
@@ -199,7 +196,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether nothing runs and nothing waits to run: with `once`, everything has been read."""
-        return not self._waiting and not self._busy()
+        return not self._waiting.flows and not self._busy()
 
     def stop(self, wait_s: float = STOP_S) -> list[Progress]:
         """Ends everything: made-up traffic, then each flow after its epoch, then the session if it is the run's own.
@@ -207,7 +204,7 @@ class Run:
         Gives what was heard at last, and raises what ended a flow by itself, or keeps one from running. Flows that have
         not ended after `wait_s` are interrupted.
         """
-        self._waiting.clear()
+        self._waiting.flows.clear()
         for maker in self.makers:
             maker.stop(wait_s)
         try:
@@ -246,7 +243,7 @@ class Run:
             flow.stop_now()
             flow.lock.release()
         self.flows.clear()
-        self._waiting.clear()
+        self._waiting.flows.clear()
         java: Any = self.spark._jvm
         getattr(getattr(java.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()
 
@@ -272,7 +269,7 @@ class Run:
         if not adapted:
             return self._fail(flow.flow, failure)
         self._let_flow_go(flow.flow)
-        self._waiting.append(flow.flow)
+        self._waiting.flows.append(flow.flow)
         return None
 
     def _fail(self, flow: Flow, error: MillraceError) -> None:
@@ -282,12 +279,12 @@ class Run:
             self._board.leave(flow.name)
         if self.trial or self._session_ended():
             raise error
-        restarts = self._restarts[flow.name]
+        restarts = self._waiting.restarts[flow.name]
         if passes(error) and not (self.once and restarts.in_a_row >= MOST_TRIES_ONCE):
             chance = random.random()  # noqa: S311 -- apart is enough, nobody has to be surprised
             wait_s, news = restarts.failed(time.monotonic(), str(error), chance)
             self._troubled[flow.name] = error
-            self._waiting.append(flow)
+            self._waiting.flows.append(flow)
             self._becomes(flow.name, "restarting", str(error))
             level = logging.WARNING if news else logging.DEBUG
             told = {"event": "restart", "flow": flow.name, "failures": restarts.in_a_row, "wait_s": round(wait_s, 1)}
@@ -302,17 +299,10 @@ class Run:
         """For this run."""
         self.failed[flow.name] = error
         self._becomes(flow.name, "failed", str(error))
-        self._leave_out(flow)
+        for left, because in self._waiting.leave_out(flow):
+            self._becomes(left.name, "failed", f"it was not started, because {because.name} failed")
         if not self.done:  # or the run itself ends with it
             _logger.error("%s", error, extra={"event": "failure", "flow": flow.name, "code": error.code})
-
-    def _leave_out(self, failed: Flow) -> None:
-        """With `once`, what a failed flow feeds is not started on half of its input."""
-        for flow in list(self._waiting):
-            if self.once and failed.feeds(flow):
-                self._waiting.remove(flow)
-                self._becomes(flow.name, "failed", f"it was not started, because {failed.name} failed")
-                self._leave_out(flow)
 
     def _let_flow_go(self, flow: Flow) -> None:
         if (started := self.flows.get(flow.name)) is None:
@@ -387,43 +377,29 @@ class Run:
 
     def _start_ready(self) -> None:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
-        self._look_at_snapshots()
-        for flow in list(self._waiting):
-            if flow not in self._waiting or not self._restarts[flow.name].due(time.monotonic()):
-                continue
-            if (not self.once or not self._fed(flow)) and not self._unread.get(flow):
-                self._waiting.remove(flow)
-                try:
-                    self._start_flow(flow, () if flow.name in self._begun else self.fresh)
-                except MillraceError as error:
-                    self._fail(flow, error)
-                except (Py4JError, PySparkException) as error:
-                    if not jvm_lives():
-                        raise
-                    self._fail(flow, failures.run_failed(flow, error, self._log_file))
+        for flow in self._waiting.ready():
+            try:
+                self._start_flow(flow, () if flow.name in self._begun else self.fresh)
+            except MillraceError as error:
+                self._fail(flow, error)
+            except (Py4JError, PySparkException) as error:
+                if not jvm_lives():
+                    raise
+                self._fail(flow, failures.run_failed(flow, error, self._log_file))
 
-    def _look_at_snapshots(self) -> None:
-        """A flow's first events must not meet a table of which only some rows are read yet: it waits for the rest."""
-        soon = time.monotonic() - self._snapshots_seen < _SNAPSHOT_LOOK_S
-        if not self._waiting or not self.captures or soon:
-            return
-        for flow in self._waiting:
-            unread = self._tending.unread(flow) if self._is_new(flow) else []
-            if unread and flow not in self._unread:
-                _logger.warning("%s waits until all rows of %s are read", flow.name, ", ".join(unread))
-            self._unread[flow] = unread
-        self._snapshots_seen = time.monotonic()
-
-    def _is_new(self, flow: Flow) -> bool:
+    def _unread(self, flow: Flow) -> list[str]:
+        """Of a flow that begins, the tables of which only some rows are read yet."""
         begun = running.committed(self._folder(flow) / definition.CHECKPOINT)
-        return not begun or any(stream.name in self.fresh for stream in flow.streams)
-
-    def _fed(self, flow: Flow) -> bool:
-        return any(other.feeds(flow) for other in (*self._waiting, *self._busy()))
+        anew = not begun or any(stream.name in self.fresh for stream in flow.streams)
+        return self._tending.unread(flow) if self.captures and anew else []
 
     def _busy(self) -> list[Flow]:
         """The flows at work, and those that failed and were not heard yet: they may come back."""
         return [flow.flow for flow in self.flows.values() if flow.active or flow.failure() is not None]
+
+    def _slots_wanted(self) -> int:
+        shuffled = partitions(self.master or self.settings.spark.master, self.settings.spark.revealed())
+        return 0 if self.once else realtime.slots_guessed(self.planned, shuffled, self._log)
 
     def _start_flow(self, flow: Flow, fresh: Collection[str]) -> None:
         assert self.spark is not None
@@ -436,6 +412,7 @@ class Run:
             fresh=fresh,
             trigger=self.trigger,
             replay=self.replay,
+            slots_taken=sum(each.slots for each in self.flows.values()),
         )
         self.flows[flow.name] = started
         self._begun.add(flow.name)
@@ -448,7 +425,7 @@ class Run:
         self._keep(started, started.committed())
         self._places.note(flow.name, started.committed())
         self._troubled.pop(flow.name, None)
-        self._restarts[flow.name].started(time.monotonic())
+        self._waiting.restarts[flow.name].started(time.monotonic())
         self._becomes(flow.name, "running")
         _logger.info("%s runs", flow.name, extra={"event": "start", "flow": flow.name})
 
@@ -457,7 +434,7 @@ class Run:
         for flow in list(flows):
             name, news = flow.flow.name, flow.news()
             for progress, _ in news:
-                self._restarts[name].committed(time.monotonic())
+                self._waiting.restarts[name].committed(time.monotonic())
                 self.standings[name] = self.standings[name].after(progress)
                 heard.append(progress)
             if flow.idle:

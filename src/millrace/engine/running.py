@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millrace import durations
-from millrace.engine import definition, failures, output
+from millrace.engine import definition, failures, output, realtime
 from millrace.engine.definition import AnySource
 from millrace.engine.fanout import Fanout
 from millrace.engine.lock import Lock, acquire
@@ -28,7 +28,7 @@ from millrace.engine.replay import Replay
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.sources import Source
-from millrace.engine.stopping import CleanStop, epochs
+from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Stream, Topic
@@ -55,7 +55,8 @@ _STOP_NOW = "15s"
 
 @dataclass
 class RunningFlow:
-    """A started flow and what has been heard of it. `idle` is when it last looked and found nothing new."""
+    """A started flow and what has been heard of it. `idle` is when it last looked and found nothing new, `slots` how
+    many it holds for as long as it runs, as one in real time does."""
 
     flow: Flow
     sources: tuple[AnySource, ...]
@@ -63,6 +64,7 @@ class RunningFlow:
     lock: Lock
     query: StreamingQuery
     log: Path
+    slots: int = 0
     idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
 
@@ -99,7 +101,9 @@ class RunningFlow:
         with contextlib.suppress(OSError):
             (self.folder / SEEN).touch()
 
-    def clean_stop(self) -> CleanStop:
+    def clean_stop(self) -> CleanStop | RealTimeStop:
+        if self.slots:
+            return RealTimeStop(self.query)
         return CleanStop(self.query, self.folder / definition.CHECKPOINT)
 
     def stop_now(self) -> None:
@@ -121,9 +125,11 @@ def start(
     fresh: Collection[str] = (),
     trigger: str = TRIGGER,
     replay: Replay | None = None,
+    slots_taken: int = 0,
 ) -> tuple[RunningFlow, Path | None]:
     """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
-    returned; of a flow with several readers only those begin again, with the table as it is."""
+    returned; of a flow with several readers only those begin again, with the table as it is. `slots_taken` are those
+    that others hold."""
     settings = log.settings
     folder = definition.folder_of(settings, app, flow.name)
     lock = acquire(spark, folder, flow.name)
@@ -133,6 +139,8 @@ def start(
         made = planned(spark, flow, log, app, once=once, replay=replay)
         old = made.old
         refuse(flow, made, folder, log)
+        if made.slots:
+            realtime.check_slots(spark, flow, made.slots, slots_taken)
         if old is not None and flow.shared is not None:
             joining = (set(made.new.streams) - set(old.streams)) | anew
             _catch_up(made.spark, flow, made.sources, folder, joining, log)
@@ -140,24 +148,28 @@ def start(
         writer = made.writer.queryName(f"{app}.{flow.name}").option(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
         )
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
+        if made.slots:
+            writer = writer.trigger(realTime=f"{flow.epoch_ms} milliseconds")  # type: ignore[call-overload]
+        else:
+            writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
         query = _started(spark, flow, writer, log)
     except BaseException:
         lock.release()
         raise
-    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings)), aside
+    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings), made.slots), aside
 
 
 @dataclass(frozen=True)
 class Planned:
     """A flow as it could be started: nothing runs yet, and nothing was written. `old` is what its checkpoint says it
-    was, `new` what it is."""
+    was, `new` what it is; `slots` is how many it takes in real time, 0 if it does not run so."""
 
     spark: SparkSession
     sources: tuple[AnySource, ...]
     old: definition.Definition | None
     new: definition.Definition
     writer: DataStreamWriter
+    slots: int
 
 
 def planned(
@@ -165,6 +177,9 @@ def planned(
 ) -> Planned:
     folder = definition.folder_of(log.settings, app, flow.name)
     sources = tuple(source_of(readable, log, f"{app}.{flow.name}", replay) for readable in flow.reads)
+    in_real_time = realtime.runs_so(flow, log, once=once)
+    if in_real_time:
+        sources = realtime.prompt(sources)
     own = spark.newSession()
     own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
     own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
@@ -179,9 +194,12 @@ def planned(
     with noting() as noted:
         clocks = folder / definition.CHECKPOINT / CLOCKS
         writer, result = _writer(own, flow, sources, log, clocks, once, replay, noted)
+    slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
-    return Planned(own, sources, old, new, writer)
+        if in_real_time:
+            slots = realtime.slots_of(sources, result, log)
+    return Planned(own, sources, old, new, writer, slots)
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
@@ -234,12 +252,14 @@ def _writer(
     (stream,) = flow.streams
     sides = Sides(stream, [frames[source] for source in stream.reads], log, replay)
     result = sides.plan(lambda: called(stream, frames, spark_log))
+    if flow.epoch_ms is not None and isinstance(result, DataFrame):
+        realtime.refuse(stream, result, aside=sides.topic)
     if sides.told is not None and sides.topic is not None:
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
     writer = (
         output.records(stream, result)
         .writeStream.format(log.data_source.format)
-        .outputMode(output.output_mode(stream, result, noted))
+        .outputMode("update" if realtime.runs_so(flow, log, once=once) else output.output_mode(stream, result, noted))
         .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )

@@ -50,8 +50,9 @@ _REDACTED = "(?i)url|secret|password|token|access[.]?key|jaas|certificate|keysto
 CLUSTER_PARTITIONS = 16
 
 
-def session(settings: Settings, master: str | None = None, name: str = "millrace") -> SparkSession:
-    """A session on `master` (default: the configured one), started when there is none.
+def session(settings: Settings, master: str | None = None, name: str = "millrace", slots: int = 0) -> SparkSession:
+    """A session on `master` (default: the configured one), started when there is none; where the machine's cores are
+    to be used (`local[*]`), with at least so many slots.
 
     A context that already runs in this process, somebody else's too, is used as it is: its master, its jars. Only the
     SQL settings that flows rely on are set, in a session of their own, so the other's stay untouched.
@@ -66,10 +67,10 @@ def session(settings: Settings, master: str | None = None, name: str = "millrace
         for key, value in {**_sql_options(wanted, settings), **_sql_only(settings.spark.revealed())}.items():
             own.conf.set(key, value)
         return own
-    return _start(settings, wanted, name)
+    return _start(settings, wanted, name, slots)
 
 
-def _start(settings: Settings, master: str, name: str) -> SparkSession:
+def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSession:
     executable = java.find()
     logs = log_folder(settings)
     scratch = _scratch(settings)
@@ -80,7 +81,7 @@ def _start(settings: Settings, master: str, name: str) -> SparkSession:
     os.environ.setdefault("JAVA_HOME", str(executable.resolve().parent.parent))
     found = [*jars.paths("spark"), kernel.jar()]
     options = {
-        "spark.master": master,
+        "spark.master": f"local[{slots}]" if master == "local[*]" and slots > (os.cpu_count() or 1) else master,
         "spark.app.name": name,
         "spark.jars": ",".join(path.as_uri() for path in found),
         **_core_options(master, scratch),
@@ -202,6 +203,8 @@ def _core_options(master: str, scratch: Path) -> dict[str, str]:
         "spark.speculation": "false",
         # A flow with a long epoch must not keep the others waiting; each runs in a pool of its own.
         "spark.scheduler.mode": "FAIR",
+        # How long a real-time flow's rows wait for others at a shuffle: with Spark's 50 that is most of its latency.
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
         # What Spark shows of options: Kafka's logins are among them.
         "spark.redaction.regex": _REDACTED,
         "spark.sql.redaction.options.regex": _REDACTED,

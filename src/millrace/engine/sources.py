@@ -23,13 +23,16 @@ from millrace.engine.replay import WHOLE, Bounds
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
 from millrace.flow.time import Adaptive, Fixed, Marked
-from millrace.kernel.calling import is_utf8, quoted
+from millrace.kernel.calling import is_utf8, json_row, quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
 
 # An epoch's size has a limit from the first one on, so that a backlog does not become one giant batch that fills memory
 # and disk. The kernel (`Pace.java`) moves the limit by how long epochs take.
 FIRST_RECORDS_AN_EPOCH = 50_000
+
+# Kafka as it is read in real time (`PromptKafka.java`): an epoch is as long as was asked for, and has no other limit.
+PROMPT = "millrace.kernel.PromptKafka"
 
 # After each poll Spark's connector asks the broker twice how far a topic reaches; with Kafka's 500 records a poll that
 # is as much work as everything else.
@@ -88,11 +91,11 @@ class Source:
         `clocks` is the folder where the clock's state is kept; `once`, that the query reads what is there and stops.
         """
         install(spark)
+        limit = {} if self.data.format == PROMPT else {"maxOffsetsPerTrigger": FIRST_RECORDS_AN_EPOCH}
         raw = (
             spark.readStream.format(self.data.format)
-            .options(**self.data.options)
+            .options(**self.data.options, **limit)
             .option("startingOffsets", self._start())
-            .option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
             .load()
         )
         # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
@@ -143,17 +146,20 @@ class Source:
         return raw.where(F.coalesce(F.col("offset") < ends[F.col("partition")], F.lit(False)))
 
     def _parsed(self, raw: DataFrame) -> DataFrame:
-        """Adds the parsed value. It is read inside an object of our own whose last field must be reached: alone, Spark
-        would take the first JSON value and ignore whatever follows it."""
+        """Adds the parsed value. Spark reads what the kernel leaves to it, inside an object of our own whose last field
+        must be reached: alone, Spark would take the first JSON value and ignore whatever follows it."""
+        nullable = StructType([StructField(field.name, field.dataType) for field in self.schema.fields])
         whole = StructType(
             [
-                StructField(_ROW, self.schema),
+                StructField(_ROW, nullable),
                 StructField(_END, BooleanType()),
                 StructField(_CORRUPT, StringType()),
             ]
         )
         text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("value").cast("string"), F.lit(f',"{_END}":true}}'))
-        return raw.withColumn(_PARSED, F.from_json(text, whole, _PARSING))
+        utc = raw.sparkSession.conf.get("spark.sql.session.timeZone") == "UTC"
+        plain = json_row(F.col("value"), whole, utc=utc)
+        return raw.withColumn(_PARSED, F.coalesce(plain, F.from_json(text, whole, _PARSING)))
 
     def _misfit(self) -> Column:
         parsed = F.col(_PARSED)

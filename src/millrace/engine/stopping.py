@@ -9,6 +9,7 @@ That can be known by holding the lock which Spark takes twice in an epoch: to wr
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
@@ -78,6 +79,32 @@ class CleanStop:
     def _outside(self) -> bool:
         """Whether the thread is not inside the function that runs one epoch, at whose start it looks at the state."""
         return all("executeOneBatch" not in frame.getMethodName() for frame in self._thread.getStackTrace())
+
+
+class RealTimeStop:
+    """Asks a real-time query to end its epoch now, and to stop after it.
+
+    It looks at its state before an epoch and once more when that is planned, when nothing has been read and nothing
+    written: in real time both logs are written when an epoch ends. So the state may change at any moment.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        java: Any = SparkContext._jvm
+        execution = query._jsq.streamingQuery()
+        self._thread, self._run = execution.queryExecutionThread(), str(query.runId)
+        self._ending = java.millrace.kernel.Ending
+        execution.state().set(getattr(getattr(java, f"{_STATES}.TERMINATED$"), "MODULE$"))
+        self._ending.ask(self._run)
+
+    def step(self) -> bool:
+        """One look; True when the query's thread has ended."""
+        if self._thread.isAlive():
+            return False
+        self.release()
+        return True
+
+    def release(self) -> None:
+        self._ending.forget(self._run)
 
 
 def in_flight(checkpoint: Path) -> bool:

@@ -53,6 +53,18 @@ class MatchCrowded(UserError):
     fix = "let a match span less (within=), begin it with a rarer row, or divide the rows by more columns (by=)"
 
 
+class RealTimeRefused(UserError):
+    code = "MR-REAL-TIME-REFUSED"
+    text = "stream {flow!r} cannot run in real time because of {operation}, which Spark does only epoch by epoch"
+    fix = "leave `mode` out, or move that part to a stream of its own that reads this one's topic"
+
+
+class SlotsTooFew(UserError):
+    code = "MR-SLOTS-TOO-FEW"
+    text = "flow {flow!r} needs {needed} slots to run in real time, {taken} are taken, and Spark has {there}"
+    fix = "run on at least {whole}, for example `--master local[{whole}]` (slots are threads, not cores)"
+
+
 class SchemaChanged(UserError):
     code = "MR-SCHEMA-CHANGED"
     text = "{name!r} was `{old}` when the state of flow {flow!r} was made, and is now `{new}`"

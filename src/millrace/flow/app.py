@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from millrace import durations
 from millrace.capture.definition import HISTORY, capture
 from millrace.errors import (
     InputForeign,
@@ -27,6 +28,7 @@ from millrace.flow.nodes import (
     Emit,
     Input,
     Maker,
+    Mode,
     Node,
     Stream,
     Topic,
@@ -36,9 +38,14 @@ from millrace.flow.nodes import (
     kind,
 )
 from millrace.flow.tables import FORMATS, Changes, Database, Table
-from millrace.flow.time import AHEAD, IDLE, Duration, Lateness
+from millrace.flow.time import AHEAD, IDLE, Duration, Lateness, duration_ms
 
 EMISSIONS = ("updates", "final")
+MODES = ("microbatch", "realtime")
+# At each end of an epoch a real-time flow pauses for some tenths of a second, so they are long; what waits for the
+# watermark, and what is repeated after a crash, asks for short ones. Spark takes none below five seconds.
+EPOCH = "60 seconds"
+LEAST_EPOCH_MS = 5_000
 
 
 class App:
@@ -141,12 +148,15 @@ class App:
         time: str | None = None,
         lateness: Duration | Lateness | None = None,
         partitions: int = PARTITIONS,
+        mode: Mode = "microbatch",
+        epoch: Duration | None = None,
     ) -> Callable[[Body], Stream]:
         """Makes a stream of a function: one DataFrame in for each input, one out, written to the topic of its name.
 
         `key` names the columns that become the record's key. `to` writes to a declared topic instead of one of its
         own. `emit` says when an aggregate's results go out: "updates" each time they change, "final" once.
         `schema` (with `time` and `lateness` as for a topic) is needed when another stream reads this one.
+        `mode="realtime"` answers each event in milliseconds; its `epoch` is how often it commits and time moves on.
         """
         where = caller()
 
@@ -164,7 +174,17 @@ class App:
                 self._own(flow, source, where)
                 _readable(source)
             _fits(flow, body, len(inputs), where)
-            stream = Stream(flow, inputs, output, _keys(flow, key, where), _emission(flow, emit, where), body, where)
+            stream = Stream(
+                name=flow,
+                inputs=inputs,
+                output=output,
+                key=_keys(flow, key, where),
+                emit=_emission(flow, emit, where),
+                body=body,
+                where=where,
+                mode=_mode(flow, mode, where),
+                epoch_ms=_epoch_ms(flow, mode, epoch, where),
+            )
             self._add(stream)
             return stream
 
@@ -264,6 +284,26 @@ def _emission(name: str, emit: Emit | None, where: Where) -> Emit | None:
         remedy = 'choose "updates" (each time results change) or "final" (once, when no more can come)'
         raise OptionInvalid(name=name, option="emit", given=emit, remedy=remedy, where=where)
     return emit
+
+
+def _mode(name: str, mode: Mode, where: Where) -> Mode:
+    if mode not in MODES:
+        remedy = 'choose "microbatch" (epoch after epoch) or "realtime" (each event at once)'
+        raise OptionInvalid(name=name, option="mode", given=mode, remedy=remedy, where=where)
+    return mode
+
+
+def _epoch_ms(name: str, mode: Mode, epoch: Duration | None, where: Where) -> int | None:
+    if mode != "realtime":
+        if epoch is not None:
+            remedy = 'leave it out, or say mode="realtime"; otherwise an epoch is as long as its records take'
+            raise OptionInvalid(name=name, option="epoch", given=epoch, remedy=remedy, where=where)
+        return None
+    length_ms = duration_ms(name, "epoch", EPOCH if epoch is None else epoch, where)
+    if length_ms < LEAST_EPOCH_MS:
+        remedy = f"at least {durations.spoken(LEAST_EPOCH_MS)}: at its end a flow pauses for some tenths of a second"
+        raise OptionInvalid(name=name, option="epoch", given=epoch, remedy=remedy, where=where)
+    return length_ms
 
 
 def _fits(name: str, body: Body, inputs: int, where: Where) -> None:

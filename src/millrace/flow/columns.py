@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from millrace.errors import OptionInvalid, TimeUnknown, Where, nearest
 from millrace.kernel.calling import quoted
@@ -44,6 +44,12 @@ def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
     if len(marked) != 1:
         raise TimeUnknown(name=name, found=", ".join(marked) or "none", where=where)
     return marked[0]
+
+
+def taken_out(struct: str, schema: StructType) -> list[Column]:
+    """The fields of a struct as the columns that they were. Spark forgets behind an operator which one has the
+    watermark; it is the same one, and the same watermark."""
+    return [F.col(f"{struct}.{quoted(each.name)}").alias(each.name, metadata=each.metadata) for each in schema]
 
 
 def keys_of(rows: DataFrame, by: By) -> dict[str, Column]:

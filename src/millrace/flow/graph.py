@@ -155,6 +155,8 @@ def _facts(node: Node) -> str:
             facts.append(f"key {', '.join(node.key)}")
         if node.emit:
             facts.append(f"emits {node.emit}")
+        if node.epoch_ms is not None:
+            facts.append(f"in real time, epochs of {durations.spoken(node.epoch_ms)}")
         return "; ".join([*facts, GUARANTEE])
     if isinstance(node, Database):
         kept = durations.spoken(node.capture.history_ms)

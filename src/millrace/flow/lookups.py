@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, IntegralType, LongType, StringType, Stru
 
 from millrace.capture import CapturedTable, reading
 from millrace.errors import OptionInvalid, Where, nearest
-from millrace.flow.columns import named
+from millrace.flow.columns import named, taken_out
 from millrace.flow.nodes import caller
 from millrace.flow.operators import note
 from millrace.kernel import latest
@@ -165,12 +165,11 @@ def _keyed(known: Known, kinds: dict[str, DataType]) -> tuple[DataFrame, list[Co
 
 
 def _typed(found: DataFrame, events: DataFrame, table: CapturedTable, names: dict[str, str]) -> DataFrame:
-    """The event's columns as they were, then the row's. Spark forgets behind an operator which column has the
-    watermark; it is the same one, and the same watermark."""
+    """The event's columns as they were, then the row's."""
     own = found.select(F.col(kernel.EVENT).alias(_EVENT), F.col(kernel.ROW).alias(_ROW))
     rows = reading.structs(own, table, _ROW)
     return rows.select(
-        *(F.col(f"{_EVENT}.{quoted(each.name)}").alias(each.name, metadata=each.metadata) for each in events.schema),
+        *taken_out(_EVENT, events.schema),
         *(F.col(f"{_ROW}.{quoted(name)}").alias(new) for name, new in names.items()),
     )
 

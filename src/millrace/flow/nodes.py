@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Body: TypeAlias = "Callable[..., DataFrame]"
 Maker: TypeAlias = Callable[..., Mapping[str, Any]]
 Emit: TypeAlias = Literal["updates", "final"]
+Mode: TypeAlias = Literal["microbatch", "realtime"]
 
 # Kafka allows 249; the rest is for a prefix in front and `.dead` behind.
 LONGEST_NAME = 180
@@ -56,7 +57,8 @@ class Topic:
 class Stream:
     """A flow: an ordinary function of DataFrames, whose result goes to a topic.
 
-    It can be called as the function that it is, and given to another stream, which then reads its topic.
+    It can be called as the function that it is, and given to another stream, which then reads its topic. In real time
+    rows leave at once; an epoch takes `epoch_ms`, and at its end the watermark moves and what was done is committed.
     Guarantee: at least once. After a crash the rows of the last epoch may come again; nothing is lost.
     """
 
@@ -67,6 +69,8 @@ class Stream:
     emit: Emit | None
     body: Body
     where: Where
+    mode: Mode = "microbatch"
+    epoch_ms: int | None = None
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         return self.body(*frames)

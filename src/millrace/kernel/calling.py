@@ -7,6 +7,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import Column, SparkSession
+from pyspark.sql.types import StructType
 
 from millrace.errors import KernelAbsent
 from millrace.local.compile import compiled
@@ -30,6 +31,22 @@ def operator(spark: SparkSession, name: str) -> Any:
 def is_utf8(value: Column) -> Column:
     """Whether bytes are UTF-8; null of null."""
     return Column(operator(SparkSession.active(), "Utf8").of(value._jc))
+
+
+def json_row(value: Column, whole: StructType, *, utc: bool) -> Column:
+    """A struct of `whole`, whose first field is the row that the bytes are as JSON; null where only `from_json` can
+    tell. See `JsonRows.java`."""
+    found = operator(SparkSession.active(), "JsonRows").of(value._jc, whole.json(), utc)
+    return Column(found)
+
+
+def packed(row: Column, schema: StructType) -> Column:
+    """A row as bytes, for an operator that only passes it on. See `Packed.java`."""
+    return Column(operator(SparkSession.active(), "Packed").pack(row._jc, schema.json()))
+
+
+def unpacked(row: Column, schema: StructType) -> Column:
+    return Column(operator(SparkSession.active(), "Packed").unpack(row._jc, schema.json()))
 
 
 def quoted(name: str) -> str:

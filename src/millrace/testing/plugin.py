@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from millrace.flow import App
     from millrace.testing.play import Play
 
-MASTER = "local[2]"
+# Two of everything, as on two cores, and slots enough for flows in real time, whose tasks all run at once.
+MASTER = "local[12]"
+TWO = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 # Tests run code once or twice; the JVM's second compiler would spend more on it than it gains.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -34,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millrace.engine.session import close, session
 
     settings = config.load()
-    options = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, **settings.spark.options}
+    options = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, **TWO, **settings.spark.options}
     own = replace(settings.spark, checkpoints=None, options=options)
     started = session(replace(settings, folder=tmp_path_factory.mktemp("millrace"), spark=own), MASTER, "tests")
     yield started

@@ -6,7 +6,9 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -39,7 +41,7 @@ public final class Clocks {
         if (hasClock(plan) && !(query.watermarkTracker() instanceof ClockTracker)) {
           query.watermarkTracker_$eq(new ClockTracker(query));
         }
-        Pace.adapt(query);
+        if (!isRealTime(query)) Pace.adapt(query);
       }
       return plan;
     }
@@ -50,6 +52,11 @@ public final class Clocks {
     var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
     String id = spark.sparkContext().getLocalProperty(QUERY);
     return id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
+  }
+
+  /** Whether rows leave at once, and an epoch is as long as was asked for. */
+  static boolean isRealTime(Object query) {
+    return query instanceof StreamExecution running && running.trigger() instanceof RealTimeTrigger;
   }
 
   private static boolean hasClock(LogicalPlan plan) {

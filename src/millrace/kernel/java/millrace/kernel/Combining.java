@@ -24,8 +24,6 @@ import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.aggregate.HashAggregateExec;
-import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -55,7 +53,7 @@ public final class Combining extends SparkStrategy {
 
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
-    if (plan instanceof Project project && marked(project) && !isRealTime()) {
+    if (plan instanceof Project project && marked(project) && !Clocks.isRealTime(Clocks.query())) {
       return seq(List.of(combined(CollectionConverters.asJava(project.projectList()), project.child())));
     }
     return seq(List.of());
@@ -64,10 +62,6 @@ public final class Combining extends SparkStrategy {
   private static boolean marked(Project project) {
     List<NamedExpression> columns = CollectionConverters.asJava(project.projectList());
     return !columns.isEmpty() && columns.stream().allMatch(column -> column.metadata().contains(HOW));
-  }
-
-  private static boolean isRealTime() {
-    return Clocks.query() instanceof StreamExecution query && query.trigger() instanceof RealTimeTrigger;
   }
 
   private static SparkPlan combined(List<NamedExpression> columns, LogicalPlan child) {

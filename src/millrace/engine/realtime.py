@@ -1,0 +1,130 @@
+"""Flows in real time: what can run so, and the slots that it takes.
+
+In real time all tasks of a query run at once and for as long as an epoch, those that read as those behind each shuffle:
+each needs a slot of its own. A slot is a thread, not a core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.engine.definition import AnySource
+from millrace.engine.plan import Flow
+from millrace.engine.plans import analyzed, listed
+from millrace.engine.sources import PROMPT
+from millrace.errors import RealTimeRefused, SlotsTooFew
+from millrace.flow import Changes, Stream
+from millrace.log import Log
+
+# For whatever is not in real time: other flows' epochs, dead letters.
+SPARE = 2
+# Of a flow whose function nobody has called yet: as many as a chain of operators has in the worst case we know of.
+_SHUFFLES_GUESSED = 4
+
+# What of a plan Spark 4.3 runs in real time: its own list is of the operators that these become.
+_ROW_BY_ROW = (
+    "AppendColumns", "CollectMetrics", "DeserializeToObject", "EventTimeWatermark", "Expand", "Filter", "Generate",
+    "MapElements", "Project", "ResolvedHint", "SerializeFromObject", "SubqueryAlias", "Union",
+    "UpdateEventTimeWatermarkColumn", "View",
+)  # fmt: skip
+_SHUFFLED = ("Aggregate", "Deduplicate", "RepartitionByExpression", "TransformWithState")
+_WORDS = {
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "FlatMapGroupsInPandas": "a Python function over groups",
+    "FlatMapGroupsInPandasWithState": "a Python function over groups",
+    "FlatMapGroupsWithState": "mapGroupsWithState",
+    "GlobalLimit": "limit",
+    "LocalLimit": "limit",
+    "MapInArrow": "mapInArrow",
+    "MapInPandas": "mapInPandas",
+    "Sort": "orderBy",
+    "TransformWithStateInPandas": "transformWithState in Python",
+    "TransformWithStateInPySpark": "transformWithState in Python",
+    "Window": "a window function over rows",
+}
+
+
+def runs_so(flow: Flow, log: Log, *, once: bool) -> bool:
+    """Whether a flow runs in real time now. What has an end is read epoch by epoch, and so is a log in a folder, which
+    Spark knows no other way to read; its state is the same."""
+    return flow.epoch_ms is not None and not once and log.data_source.format == "kafka"
+
+
+def prompt(sources: Iterable[AnySource]) -> tuple[AnySource, ...]:
+    """The same sources, whose epochs can be ended early: see `PromptKafka.java`."""
+    return tuple(replace(source, data=replace(source.data, format=PROMPT)) for source in sources)
+
+
+def refuse(stream: Stream, result: DataFrame, aside: str | None) -> None:
+    """Refuses what Spark would find out only when the first epoch is planned, and in its own words. `aside` is the
+    topic for refused rows, if there is one."""
+    if aside is not None:
+        raise RealTimeRefused(flow=stream.name, operation=f"`late.side({aside!r})`", where=stream.where)
+    for node in _nodes(analyzed(result)):
+        operation = _hindrance(stream, node)
+        if operation is not None:
+            raise RealTimeRefused(flow=stream.name, operation=operation, where=stream.where)
+
+
+def slots_of(sources: Sequence[AnySource], result: DataFrame, log: Log) -> int:
+    partitions = int(result.sparkSession.conf.get("spark.sql.shuffle.partitions") or 0)
+    shuffles = sum(node.nodeName() in _SHUFFLED for node in _nodes(analyzed(result)))
+    return sum(len(log.topics.offsets(source.name)) for source in sources) + shuffles * partitions
+
+
+def slots_guessed(flows: Iterable[Flow], partitions: int, log: Log) -> int:
+    """Before there is a session whose plans could be looked at; 0 if nothing runs in real time."""
+    found = 0
+    for flow in flows:
+        if flow.epoch_ms is not None:
+            read = [source.of if isinstance(source, Changes) else source for source in flow.reads]
+            topics = [source.name for source in read if log.topics.exists(source.name)]
+            found += sum(len(log.topics.offsets(topic)) for topic in topics) + _SHUFFLES_GUESSED * partitions
+    return found + SPARE if found else 0
+
+
+def check_slots(spark: SparkSession, flow: Flow, needed: int, taken: int) -> None:
+    """Too few, and Spark would not start its tasks."""
+    context: Any = spark.sparkContext._jsc.sc()
+    there = context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())
+    if needed + taken + 1 > there:  # one for what is not in real time
+        raise SlotsTooFew(
+            flow=flow.name, needed=needed, taken=taken, there=there, whole=needed + taken + SPARE, where=flow.where
+        )
+
+
+def _hindrance(stream: Stream, node: Any) -> str | None:
+    name = str(node.nodeName())
+    if function := next(_python(node), None):
+        return f"the Python function {function}"
+    if name == "Join":
+        return "a join of two streams" if all(child.isStreaming() for child in listed(node.children())) else None
+    if name == "Aggregate":
+        if any("session_window" in each.sql() for each in listed(node.groupingExpressions())):
+            return "Spark's session_window"
+        return "an aggregate that is told once (`mr.window` can)" if stream.emit == "final" else None
+    if not node.isStreaming() or not listed(node.children()) or name in _ROW_BY_ROW or name in _SHUFFLED:
+        return None
+    return _WORDS.get(name, name)
+
+
+def _python(node: Any) -> Iterator[str]:
+    for expression in listed(node.expressions()):
+        yield from _python_in(expression)
+
+
+def _python_in(expression: Any) -> Iterator[str]:
+    if expression.getClass().getSimpleName() in ("PythonUDF", "PythonUDAF"):
+        yield str(expression.name())
+    for child in listed(expression.children()):
+        yield from _python_in(child)
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in listed(plan.children()):
+        yield from _nodes(child)

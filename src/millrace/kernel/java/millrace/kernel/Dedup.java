@@ -1,0 +1,50 @@
+package millrace.kernel;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Arrays;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * The first row of each key, and again the first one after a time. In come the columns of the key, then `time` (µs),
+ * `tie` (which of several at the same time is first) and `row` (packed). Out come `kind`, `lateUs` and `row`.
+ */
+public final class Dedup {
+  private static final StructType OUT = new StructType()
+      .add("kind", DataTypes.IntegerType).add("lateUs", DataTypes.LongType).add("row", DataTypes.BinaryType);
+
+  public static Dataset<Row> stream(Dataset<Row> rows, String settings) {
+    JsonNode told;
+    try {
+      told = new ObjectMapper().readTree(settings);
+    } catch (IOException impossible) {
+      throw new UncheckedIOException(impossible);
+    }
+    int keys = told.get("keys").asInt();
+    long ttlUs = told.get("ttlUs").asLong();
+    boolean byArrival = told.get("byArrival").asBoolean();
+    StructType schema = rows.schema();
+    StructType key = new StructType(Arrays.copyOf(schema.fields(), keys));
+    Column[] by = Arrays.stream(key.fieldNames()).map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
+    var grouped = rows.groupBy(by).as(Encoders.row(key), Encoders.row(schema));
+    if (byArrival) {
+      return grouped.transformWithState(
+          new DedupByArrival(ttlUs), TimeMode.ProcessingTime(), OutputMode.Update(), Encoders.row(OUT));
+    }
+    long graceUs = told.get("graceUs").asLong();
+    return grouped.transformWithState(
+        new DedupProcessor(ttlUs, graceUs, keys), TimeMode.EventTime(), OutputMode.Update(), Encoders.row(OUT));
+  }
+
+  private Dedup() {}
+}

@@ -1,0 +1,111 @@
+package millrace.kernel;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.streaming.ExpiredTimerInfo;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.StatefulProcessor;
+import org.apache.spark.sql.streaming.TTLConfig;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.streaming.TimerValues;
+import org.apache.spark.sql.streaming.ValueState;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Which rows of one key are first, by event time; `model/dedup.py` is the same in plain Python.
+ *
+ * What holds: of two rows that were given, neither is within the time of the other. What was given is remembered for as
+ * long as a row may come that is within the time of it and not refused.
+ */
+final class DedupProcessor extends StatefulProcessor<Row, Row, Row> {
+  private static final int FORM = 1;
+
+  private final long ttlUs;
+  private final long graceUs;
+  private final int keys;
+  private transient ValueState<byte[]> state;
+
+  DedupProcessor(long ttlUs, long graceUs, int keys) {
+    this.ttlUs = ttlUs;
+    this.graceUs = graceUs;
+    this.keys = keys;
+  }
+
+  @Override
+  public void init(OutputMode mode, TimeMode time) {
+    state = getHandle().getValueState("given", Encoders.BINARY(), TTLConfig.NONE());
+  }
+
+  @Override
+  public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+    long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
+    List<Long> given = load();
+    List<Row> out = new ArrayList<>();
+    boolean changed = false;
+    for (Row row : inOrder(rows)) {
+      long timeUs = row.getLong(keys);
+      if (timeUs + graceUs < watermarkUs) {
+        out.add(RowFactory.create(Told.REFUSED, watermarkUs - timeUs, row.get(keys + 2)));
+        continue;
+      }
+      if (timeUs < watermarkUs) out.add(RowFactory.create(Told.ALLOWED, watermarkUs - timeUs, null));
+      if (given.stream().anyMatch(each -> Math.abs(each - timeUs) < ttlUs)) continue;
+      given.add(timeUs);
+      changed = true;
+      getHandle().registerTimer(forgottenMs(timeUs));
+      out.add(RowFactory.create(Told.RESULT, null, row.get(keys + 2)));
+    }
+    if (changed) save(given);
+    return CollectionConverters.asScala(out.iterator());
+  }
+
+  @Override
+  public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
+    long watermarkMs = timers.getCurrentWatermarkInMs();
+    List<Long> given = load();
+    given.removeIf(timeUs -> forgottenMs(timeUs) <= watermarkMs);
+    save(given);
+    return CollectionConverters.asScala(new ArrayList<Row>().iterator());
+  }
+
+  private List<Row> inOrder(Iterator<Row> rows) {
+    List<Row> all = new ArrayList<>();
+    while (rows.hasNext()) all.add(rows.next());
+    if (all.size() > 1) {
+      all.sort(Comparator.comparingLong((Row row) -> row.getLong(keys)).thenComparingLong(row -> row.getLong(keys + 1)));
+    }
+    return all;
+  }
+
+  /** From this watermark on no row comes that is within the time of this one and is not refused. */
+  private long forgottenMs(long timeUs) {
+    return Math.floorDiv(timeUs + ttlUs + graceUs, 1_000L) + 1;
+  }
+
+  private List<Long> load() {
+    byte[] held = state.get();
+    if (held == null) return new ArrayList<>();
+    return Stored.read(held, FORM, (in, form) -> {
+      int count = in.readInt();
+      List<Long> given = new ArrayList<>(count + 1);
+      for (int place = 0; place < count; place++) given.add(in.readLong());
+      return given;
+    });
+  }
+
+  private void save(List<Long> given) {
+    if (given.isEmpty()) {
+      state.clear();
+      return;
+    }
+    state.update(Stored.write(FORM, out -> {
+      out.writeInt(given.size());
+      for (long timeUs : given) out.writeLong(timeUs);
+    }));
+  }
+}

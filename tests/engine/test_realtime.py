@@ -1,0 +1,249 @@
+"""Flows in real time: each event at once, an epoch's end in between, stopped and crashed, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import millrace as mr
+from millrace.engine import Run
+from millrace.engine.stopping import epochs
+from millrace.errors import OptionInvalid, RealTimeRefused, SlotsTooFew
+from millrace.flow import App, Topic
+from millrace.testing.plugin import JAVA_OPTIONS
+from tests.command import start, until
+from tests.engine.conftest import Project
+from tests.engine.test_run import checkpoint, is_whole
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+EVENTS = "id long, key string, at timestamp"
+# Longer than anything here takes: what comes out meanwhile did not wait for an epoch's end.
+EPOCH = "10 minutes"
+
+
+def topic_of(app: App) -> Topic:
+    return app.topic("events", EVENTS, time="at", lateness="1 minute", ahead=None)
+
+
+def app_of(mode: Any = "realtime", epoch: str | None = EPOCH) -> App:
+    app = App("now")
+    events = topic_of(app)
+
+    @app.stream(events, key="id", mode=mode, epoch=epoch)
+    def doubled(events: DataFrame) -> DataFrame:
+        return events.select("id", (F.col("id") * 2).alias("twice"))
+
+    @app.stream(events, key="key", mode=mode, epoch=epoch)
+    def counts(events: DataFrame) -> DataFrame:
+        return mr.window(events, "1 hour", by="key", n=mr.count(), emit="updates", late=mr.late.drop())
+
+    return app
+
+
+def write(project: Project, first: int, last: int) -> None:
+    rows = [{"id": n, "key": f"k{n % 3}", "at": f"2026-01-01T00:00:{n % 60:02}Z"} for n in range(first, last)]
+    for number in (0, 1):
+        project.write("events", [json.dumps(row).encode() for row in rows if row["id"] % 2 == number], number)
+
+
+def ids(project: Project) -> Counter[int]:
+    if not project.log.topics.exists("doubled"):
+        return Counter()
+    rows = [record.json() for record in project.log.read("doubled")]
+    assert all(row["twice"] == 2 * row["id"] for row in rows)
+    return Counter(row["id"] for row in rows)
+
+
+def counted(project: Project) -> dict[str, int]:
+    """The greatest count that was told of each key."""
+    told: dict[str, int] = {}
+    for record in project.log.read("counts") if project.log.topics.exists("counts") else ():
+        row = record.json()
+        told[row["key"]] = max(row["n"], told.get(row["key"], 0))
+    return told
+
+
+def truth(count: int) -> dict[str, int]:
+    return dict(Counter(f"k{n % 3}" for n in range(count)))
+
+
+def come(run: Run, project: Project, count: int) -> None:
+    def there() -> bool:
+        run.poll()
+        return set(ids(project)) == set(range(count)) and counted(project) == truth(count)
+
+    until(there, f"{count} events", 120)
+
+
+def test_rows_leave_at_once_and_a_stop_ends_the_epoch(project: Project, spark: SparkSession) -> None:
+    project.log.topics.create("events", partitions=2)
+    app = app_of()
+    with Run(app, project.settings, spark=spark) as run:
+        write(project, 0, 30)
+        project.write("events", [b"junk"])
+        come(run, project, 30)
+        assert not epochs(checkpoint(project, "counts", "now") / "commits")
+        heard = run.stop()
+    assert {each.flow: (each.rows_in, each.dead) for each in heard} == {"doubled": (31, 1), "counts": (31, 1)}
+    assert [record.value for record in project.log.read("events.dead")] == [b"junk"]
+    # Nothing comes twice after a stop, and the state is there.
+    with Run(app, project.settings, spark=spark) as run:
+        write(project, 30, 40)
+        come(run, project, 40)
+    assert ids(project) == Counter(range(40))
+    # The same state epoch by epoch, and back.
+    with Run(app_of("microbatch", None), project.settings, spark=spark) as run:
+        write(project, 40, 50)
+        come(run, project, 50)
+    with Run(app, project.settings, spark=spark, once=True) as run:
+        write(project, 50, 55)
+        while not run.done:
+            run.poll()
+    with Run(app, project.settings, spark=spark) as run:
+        write(project, 55, 60)
+        come(run, project, 60)
+    assert counted(project) == truth(60)
+    assert sorted(ids(project)) == list(range(60))
+
+
+def test_a_crash_repeats_at_most_the_epoch_at_hand(project: Project, spark: SparkSession) -> None:
+    project.log.topics.create("events", partitions=2)
+    app = app_of()
+    with Run(app, project.settings, spark=spark) as run:
+        write(project, 0, 10)
+        come(run, project, 10)
+    run = Run(app, project.settings, spark=spark)
+    run.start()
+    write(project, 10, 20)
+    come(run, project, 20)
+    run.abandon()
+    with Run(app, project.settings, spark=spark) as run:
+        write(project, 20, 25)
+        come(run, project, 25)
+    told = ids(project)
+    assert set(told) == set(range(25))
+    assert [told[n] for n in (*range(10), *range(20, 25))] == [1] * 15
+    assert all(told[n] <= 2 for n in range(10, 20))
+
+
+MODULE = """\
+import millrace as mr
+from pyspark.sql import functions as F
+
+app = mr.App("now")
+events = app.topic("events", "id long, key string, at timestamp", time="at", lateness="1 minute", ahead=None)
+
+
+@app.stream(events, key="id", mode="realtime", epoch="10 minutes")
+def doubled(events):
+    return events.select("id", (F.col("id") * 2).alias("twice"))
+
+
+@app.stream(events, key="key", mode="realtime", epoch="10 minutes")
+def counts(events):
+    return mr.window(events, "1 hour", by="key", n=mr.count(), emit="updates", late=mr.late.drop())
+"""
+
+
+@pytest.mark.turn(1, 2)
+def test_kill_9_in_an_epoch_and_what_the_terminal_says(project: Project) -> None:
+    folder = project.settings.folder
+    (folder / "now.py").write_text(MODULE)
+    (folder / "millrace.toml").write_text(
+        f'prefix = "{project.settings.prefix}"\n[kafka]\nbootstrap = "{project.settings.kafka.bootstrap}"\n'
+        f'[run]\napp = "now:app"\n[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
+    )
+    project.log.topics.create("events", partitions=2)
+
+    def there(count: int) -> bool:
+        return set(ids(project)) == set(range(count)) and counted(project) == truth(count)
+
+    # Slots for all tasks are taken without being asked for, whatever the number of cores.
+    with start("run", cwd=folder) as first:
+        write(project, 0, 20)
+        until(lambda: there(20), "the first part", 150)
+        assert not epochs(checkpoint(project, "counts", "now") / "commits")
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    with start("run", cwd=folder) as again:
+        write(project, 20, 30)
+        until(lambda: there(30), "both parts", 150)
+        again.send_signal(signal.SIGINT)
+        output, _ = again.communicate(timeout=150)
+    assert again.returncode == 0, output
+    assert "Exception" not in output
+    assert is_whole(checkpoint(project, "counts", "now"))
+    assert [ids(project)[n] for n in range(20, 30)] == [1] * 10
+
+
+def joined(events: DataFrame, others: DataFrame) -> DataFrame:
+    return mr.join(events, others, on="id", within=("0 seconds", "1 minute"))
+
+
+def named(events: DataFrame) -> DataFrame:
+    return events.select(F.udf(str.upper)("key").alias("key"))
+
+
+def sent_aside(events: DataFrame) -> DataFrame:
+    return mr.window(events, "1 hour", n=mr.count(), emit="updates", late=mr.late.side("too-late"))
+
+
+def in_sessions(events: DataFrame) -> DataFrame:
+    return events.groupBy(F.session_window("at", "1 minute")).count()
+
+
+def told_once(events: DataFrame) -> DataFrame:
+    return events.groupBy(F.window("at", "1 minute")).count()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark's, where there is a pandas
+@pytest.mark.parametrize(
+    ("body", "inputs", "emit", "named"),
+    [
+        (joined, 2, None, "a join of two streams"),
+        (named, 1, None, "the Python function upper"),
+        (sent_aside, 1, None, r"`late.side\('too-late'\)`"),
+        (in_sessions, 1, "updates", "Spark's session_window"),
+        (told_once, 1, "final", "an aggregate that is told once"),
+    ],
+)
+def test_what_cannot_is_named(
+    project: Project, spark: SparkSession, body: Callable[..., DataFrame], inputs: int, emit: Any, named: str
+) -> None:
+    app = App("now")
+    others = app.topic("others", EVENTS, time="at", lateness="1 minute", ahead=None)
+    read = [topic_of(app), others][:inputs]
+    app.stream(*read, mode="realtime", emit=emit)(body)
+    with (
+        pytest.raises(RealTimeRefused, match=f"cannot run in real time because of {named}"),
+        Run(app, project.settings, spark=spark),
+    ):
+        pass
+
+
+def test_too_few_slots_are_told_with_the_number(project: Project, spark: SparkSession) -> None:
+    project.log.topics.create("events", partitions=16)
+    with (
+        pytest.raises(SlotsTooFew, match=r"needs 16 slots .* at least \d+"),
+        Run(app_of(), project.settings, spark=spark, only=["doubled"]),
+    ):
+        pass
+
+
+def test_options() -> None:
+    app = App("now")
+    events = topic_of(app)
+    with pytest.raises(OptionInvalid, match='choose "microbatch"'):
+        app.stream(events, name="a", mode="fast")(lambda rows: rows)  # type: ignore[arg-type]
+    with pytest.raises(OptionInvalid, match="at least 5 seconds"):
+        app.stream(events, name="a", mode="realtime", epoch="1 second")(lambda rows: rows)
+    with pytest.raises(OptionInvalid, match='say mode="realtime"'):
+        app.stream(events, name="a", epoch="10 seconds")(lambda rows: rows)
