@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType
 
-from millrace.kernel.calling import operator, quoted
+from millrace.kernel.calling import operator, packed, quoted, unpacked
 from millrace.kernel.told import KIND, LATE_US, ROW
 from millrace.kernel.windows import _carried, _held, _restored
 
@@ -92,7 +92,7 @@ def matches(
         F.unix_micros(time).alias("time"),
         _flags(conditions).alias("flags"),
         *(column.alias(f"v{slot}") for slot, (column, _) in enumerate(slots.held.values())),
-        *([whole.alias("row")] if settings.keeps_refused else []),
+        *([packed(whole, rows.schema).alias("row")] if settings.keeps_refused else []),
     )
     told["slots"] = [type_.json() for _, type_ in slots.held.values()]
     kernel = operator(spark, "Match")
@@ -108,7 +108,7 @@ def matches(
         ),
         F.col("kind").alias(KIND),
         F.col("lateUs").alias(LATE_US),
-        *([F.col("row").alias(ROW)] if settings.keeps_refused else []),
+        *([unpacked(F.col("row"), rows.schema).alias(ROW)] if settings.keeps_refused else []),
     )
 
 
