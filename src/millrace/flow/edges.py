@@ -49,6 +49,11 @@ class Edges:
         return None if self.zone is not None or self._uneven else self._last(F.unix_micros(time))
 
     @property
+    def slices(self) -> tuple[int, int]:
+        """Size and distance of the windows, if each is made of whole ones as long as that distance; zeros otherwise."""
+        return (0, 0) if self.zone is not None or self._uneven else (self.size_us, self.every_us)
+
+    @property
     def _uneven(self) -> bool:
         """Whether an event may be in one window more than another."""
         return self.size_us % self.every_us != 0

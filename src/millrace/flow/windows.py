@@ -106,9 +106,17 @@ def _windows(
     # A longer grace would find the state of windows gone that it still takes rows for.
     until = f", until {durations.spoken(late.grace_ms)} after their end" if late.grace_ms else ""
     rows = lateness.timed(rows, at)
-    note(f"{_kept(rows, shape, gap_us, keys, values)}{until}", f"emits {emit}, late rows: {late}")
-    grace_us = late.grace_ms * 1_000
-    settings = kernel.WindowSettings(gap_us, grace_us, once=emit == "final", keeps_refused=late.topic is not None)
+    # Slices are shared by windows, so none of these may take rows after its end, nor know what it told before.
+    slices = shape.slices if shape is not None and not late.grace_ms and not late.corrects else (0, 0)
+    parts = " in slices" if any(slices) else ""
+    note(f"{_kept(rows, shape, gap_us, keys, values)}{until}{parts}", f"emits {emit}, late rows: {late}")
+    settings = kernel.WindowSettings(
+        gap_us,
+        late.grace_ms * 1_000,
+        once=emit == "final",
+        keeps_refused=late.topic is not None,
+        slices=slices,
+    )
 
     def build() -> DataFrame:
         return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings)

@@ -45,12 +45,14 @@ _numbers = count(1)
 @dataclass(frozen=True)
 class WindowSettings:
     """`gap_us` makes sessions; 0 means that the rows come with their windows. `once`: results are told when the window
-    has closed, otherwise with each epoch that changes them. `keeps_refused`: refused rows come out whole."""
+    has closed, otherwise with each epoch that changes them. `keeps_refused`: refused rows come out whole. `slices`:
+    size and distance (µs) of windows whose rows are kept once, however many windows they are in."""
 
     gap_us: int
     grace_us: int
     once: bool
     keeps_refused: bool
+    slices: tuple[int, int] = (0, 0)
 
 
 class Unfit(Exception):
@@ -108,6 +110,8 @@ def windows(
         "graceUs": settings.grace_us,
         "once": settings.once,
         "keepsRefused": settings.keeps_refused,
+        "sizeUs": settings.slices[0],
+        "everyUs": settings.slices[1],
     }
     found = DataFrame(kernel.stream(flat._jdf, json.dumps(told)), spark)
     return found.select(
@@ -133,16 +137,21 @@ def windows(
 def _flat(
     rows: DataFrame, by: list[_Part], parts: list[_Part], time: Column, edges: Edges | None, settings: WindowSettings
 ) -> DataFrame:
-    """A row for each window of a row, or of several rows that are added up already."""
+    """A row for each window of a row, or of several rows that are added up already; with slices, for each slice."""
     one = _Part("rows", F.lit(1).cast("long"), "sum")
-    step = None if edges is None or settings.keeps_refused else edges.step(time)
-    if edges is not None and step is not None and all(part.how for part in parts):
+    step = None if edges is None else edges.step(time)
+    sliced = settings.slices != (0, 0)
+    if edges is not None and step is not None and not settings.keeps_refused and all(part.how for part in parts):
         combined = _combined(rows, [*by, _Part("step", step, "key"), *parts, one])
+        if sliced:
+            return combined.withColumnRenamed("rows", "firsts")
         return _exploded(combined, edges.of(F.timestamp_micros("step")), [*by, *parts])
     at = _Part("time", F.unix_micros(time), None)
     whole = F.struct(*(F.col(quoted(name)) for name in rows.columns))
     kept = [*by, at, *parts, *([_Part("row", whole, None)] if settings.keeps_refused else [])]
-    if edges is None:
+    if sliced and step is not None:
+        kept.append(_Part("step", step, None))
+    if edges is None or sliced:
         return rows.select(*(part.column.alias(part.name) for part in kept), one.column.alias("firsts"))
     placed = _Part("edges", edges.of(time), None)
     prepared = rows.select(*(part.column.alias(part.name) for part in [*kept, one, placed]))

@@ -5,7 +5,6 @@ import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.StatefulProcessor;
@@ -30,14 +29,14 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
 
   private final WindowSettings settings;
   private final Aggregate[] aggregates;
-  private final int keys;
+  private final WindowRows rows;
   private final int[] positions;
   private transient ValueState<byte[]> state;
 
-  WindowProcessor(WindowSettings settings, Aggregate[] aggregates, int keys, int[] positions) {
+  WindowProcessor(WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions) {
     this.settings = settings;
     this.aggregates = aggregates;
-    this.keys = keys;
+    this.rows = rows;
     this.positions = positions;
   }
 
@@ -47,13 +46,13 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
   }
 
   @Override
-  public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+  public Iterator<Row> handleInputRows(Row key, Iterator<Row> input, TimerValues timers) {
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     List<Pane> panes = new ArrayList<>();
     long timerMs = load(panes);
     List<Row> out = new ArrayList<>();
     boolean touched = false;
-    for (Row row : latestFirst(rows)) touched |= apply(key, row, panes, watermarkUs, out);
+    for (Row row : latestFirst(input)) touched |= apply(key, row, panes, watermarkUs, out);
     if (touched) {
       if (!settings.once()) for (Pane pane : panes) if (pane.changed) out.add(result(key, pane));
       save(panes, timerMs);
@@ -85,18 +84,19 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
   /** Whether the row was taken. */
   private boolean apply(Row key, Row row, List<Pane> panes, long watermarkUs, List<Row> out) {
     long timeUs = positions[0] < 0 ? 0 : row.getLong(positions[0]);
-    long startUs = settings.sessions() ? timeUs : key.getLong(keys);
-    long endUs = settings.sessions() ? timeUs + settings.gapUs() : key.getLong(keys + 1);
+    long startUs = settings.sessions() ? timeUs : key.getLong(rows.keys());
+    long endUs = settings.sessions() ? timeUs + settings.gapUs() : key.getLong(rows.keys() + 1);
     long reachUs = endUs;
     for (Pane pane : panes) if (pane.startUs < endUs && startUs < pane.endUs) reachUs = Math.max(reachUs, pane.endUs);
     long firsts = row.getLong(positions[1]);
     if (reachUs + settings.graceUs() <= watermarkUs) {
-      for (long n = 0; n < firsts; n++) out.add(refused(key, row, startUs, endUs, watermarkUs, true));
-      if (firsts == 0 && settings.keepsRefused()) out.add(refused(key, row, startUs, endUs, watermarkUs, false));
+      Object whole = settings.keepsRefused() ? row.get(positions[positions.length - 1]) : null;
+      for (long n = 0; n < firsts; n++) out.add(rows.refused(key, startUs, endUs, true, watermarkUs, whole));
+      if (firsts == 0 && settings.keepsRefused()) out.add(rows.refused(key, startUs, endUs, false, watermarkUs, whole));
       return false;
     }
     if (reachUs <= watermarkUs) {
-      for (long n = 0; n < firsts; n++) out.add(row(key, startUs, endUs, null, null, Told.ALLOWED, 0L, null));
+      for (long n = 0; n < firsts; n++) out.add(rows.allowed(key, startUs, endUs));
     }
     add(pane(panes, startUs, endUs), row, timeUs);
     return true;
@@ -148,33 +148,8 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
   }
 
   private Row result(Row key, Pane pane) {
-    Object[] results = new Object[aggregates.length];
-    for (int place = 0; place < results.length; place++) results[place] = aggregates[place].result(pane.held[place]);
-    List<Row> replaces = new ArrayList<>();
-    for (long[] window : pane.told) replaces.add(RowFactory.create(window[0], window[1]));
-    Row told = row(key, pane.startUs, pane.endUs, results, replaces, Told.RESULT, null, null);
+    Row told = rows.result(key, pane.startUs, pane.endUs, aggregates, pane.held, pane.told);
     pane.markTold();
     return told;
-  }
-
-  private Row refused(Row key, Row row, long startUs, long endUs, long watermarkUs, boolean first) {
-    Object whole = settings.keepsRefused() ? row.get(positions[positions.length - 1]) : null;
-    int kind = first ? Told.REFUSED : Told.REFUSED_TOO;
-    return row(key, startUs, endUs, null, null, kind, watermarkUs - endUs, whole);
-  }
-
-  private Row row(
-      Row key, long startUs, long endUs, Object[] results, List<Row> replaces, int kind, Long lateUs, Object whole) {
-    Object[] out = new Object[keys + 5 + aggregates.length + (settings.keepsRefused() ? 1 : 0)];
-    for (int place = 0; place < keys; place++) out[place] = key.get(place);
-    out[keys] = startUs;
-    out[keys + 1] = endUs;
-    if (results != null) System.arraycopy(results, 0, out, keys + 2, results.length);
-    int rest = keys + 2 + aggregates.length;
-    if (replaces != null && !replaces.isEmpty()) out[rest] = CollectionConverters.asScala(replaces).toSeq();
-    out[rest + 1] = kind;
-    out[rest + 2] = lateUs;
-    if (settings.keepsRefused()) out[rest + 3] = whole;
-    return RowFactory.create(out);
   }
 }

@@ -13,6 +13,7 @@ import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -21,7 +22,7 @@ import org.apache.spark.sql.types.StructType;
 
 /**
  * Windows of event time, by key, with late rows told apart. In come the columns of the key and, for windows that are
- * the same for all keys, `start` and `end` (µs); then `firsts` (of how many rows this is the earliest window: a row may
+ * the same for all keys, `start` and `end` (µs), or `step` (the slice that the row is in); then `firsts` (of how many rows this is the earliest window: a row may
  * stand for several that were added up before), the aggregates' values, `time` (µs) where it matters and, if refused
  * rows are wanted, `row`. Out come the key, `start`, `end`, the results and `replaces`, `kind` (see Told), and of a
  * refused row `lateUs` and `row`.
@@ -47,11 +48,15 @@ public final class Windows {
       aggregates[place] = Aggregate.of(kinds.get(place), DataType.fromJson(types.get(place)));
     }
     List<String> group = new ArrayList<>(keys);
-    if (!told.sessions()) group.addAll(List.of("start", "end"));
+    if (!told.sessions() && !told.sliced()) group.addAll(List.of("start", "end"));
     Encoder<Row> key = Encoders.row(of(rows.schema(), group));
     Encoder<Row> row = Encoders.row(rows.schema());
     Encoder<Row> out = Encoders.row(output(rows.schema(), keys, aggregates, told));
-    WindowProcessor processor = new WindowProcessor(told, aggregates, keys.size(), positions(rows.schema(), values));
+    WindowRows tells = new WindowRows(keys.size(), aggregates.length, told.keepsRefused());
+    int[] positions = positions(rows.schema(), values);
+    StatefulProcessor<Row, Row, Row> processor = told.sliced()
+        ? new SliceProcessor(told, aggregates, tells, positions, rows.schema().fieldIndex("step"))
+        : new WindowProcessor(told, aggregates, tells, positions);
     Column[] columns = group.stream().map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
     return rows.groupBy(columns).as(key, row)
         .transformWithState(processor, TimeMode.EventTime(), OutputMode.Update(), out);
