@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-nexmark torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -54,6 +54,9 @@ bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark 
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows
+
+bench-match: setup ## patterns: the same answers as Flink's MATCH_RECOGNIZE
+	@$(BIN)/python -m bench.match --events $(or $(EVENTS),20000)
 
 bench-lookup: setup ## a lookup in a captured table against a broadcast join of one that does not change
 	@$(BIN)/python -m bench.lookup

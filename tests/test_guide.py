@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,26 @@ def test_lookback(spark: Any) -> None:
     third, fourth = names["suspicious"](spark.createDataFrame(rows, schema)).orderBy("id").collect()
     assert (third.id, third.failed, third.spent, third.merchants, third.kmh) == ("3", 3, 30, 2, 0)
     assert (fourth.id, fourth.failed, round(fourth.kmh)) == ("4", 2, 52661)  # some 878 km in a minute
+
+
+@pytest.mark.spark
+def test_patterns(spark: Any) -> None:
+    (block,) = blocks("patterns.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    asked = [("c", Decimal(amount), datetime(2026, 1, 1, 0, n)) for n, amount in enumerate(("1", "0.5", "1.2", "900"))]
+    cards = spark.createDataFrame(asked, "card string, amount decimal(12,2), at timestamp")
+    (found,) = names["tested_cards"](cards).collect()
+    assert (found.tries, found.first, found.big, found.match_end.minute) == (3, 1, 900, 3)
+    happened = [
+        (1, "order", datetime(2026, 1, 1)),
+        (1, "payment", datetime(2026, 1, 1, 1)),
+        (2, "order", datetime(2026, 1, 1)),
+    ]
+    events = spark.createDataFrame(
+        [*happened, (2, "payment", datetime(2026, 1, 1, 0, 59))], "customer long, what string, at timestamp"
+    )
+    assert [row.customer for row in names["unpaid"](events).collect()] == [1]
 
 
 @pytest.mark.server

@@ -27,6 +27,7 @@ __all__ = [
     "lookback",
     "lookup",
     "marked",
+    "match",
     "max",
     "min",
     "monotonic",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from millrace.flow.joins import join
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
+    from millrace.flow.matches import match
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
@@ -73,6 +75,7 @@ _HOMES = {
     "join": "millrace.flow.joins",
     "lookback": "millrace.flow.lookback",
     "lookup": "millrace.flow.lookups",
+    "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
 }

@@ -22,6 +22,7 @@ from millrace.errors import (
     BodyFailed,
     FlowFailed,
     FlowRefused,
+    MatchCrowded,
     MillraceError,
     RecordsGone,
     RowUnreadable,
@@ -49,6 +50,8 @@ _CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
 _UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
 # What the kernel says of state in a form that it does not know (`Stored.java`).
 _NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
+# … and of a key with too many partial matches (`Partials.java`).
+_CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
 
 
 def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
@@ -74,6 +77,8 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return RowUnreadable(table=found[1], place=found[2], reason=first_line(found[3]), where=stream.where)
     if found := _NEWER.search(text):
         return StateNewer(flow=stream.name, found=found[1], known=found[2], where=stream.where)
+    if found := _CROWDED.search(text):
+        return MatchCrowded(flow=stream.name, most=found[1], where=stream.where)
     ours = _ours(text)
     if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text) and not ours:
         where = _last_user_line(text) or stream.where

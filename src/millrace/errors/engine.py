@@ -47,6 +47,12 @@ class StateNewer(UserError):
     fix = "run it with that version, or start it again from its oldest records with `millrace run --fresh {flow}`"
 
 
+class MatchCrowded(UserError):
+    code = "MR-MATCH-CROWDED"
+    text = "flow {flow!r} stopped: a pattern has more than {most} partial matches for one key"
+    fix = "let a match span less (within=), begin it with a rarer row, or divide the rows by more columns (by=)"
+
+
 class RealTimeRefused(UserError):
     code = "MR-REAL-TIME-REFUSED"
     text = "stream {flow!r} cannot run in real time because of {operation}, which Spark does only epoch by epoch"

@@ -95,6 +95,12 @@ class OptionInvalid(UserError):
     fix = "{remedy}"
 
 
+class PatternInvalid(UserError):
+    code = "MR-PATTERN-INVALID"
+    text = "the pattern {pattern!r} does not read at character {at}: {reason}"
+    fix = "{remedy}"
+
+
 class AppUnset(UserError):
     code = "MR-APP-UNSET"
     text = "no app was named, and {file} names none"
