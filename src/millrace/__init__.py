@@ -22,6 +22,7 @@ __all__ = [
     "join",
     "last",
     "late",
+    "latest",
     "lookup",
     "marked",
     "max",
@@ -30,6 +31,7 @@ __all__ = [
     "now",
     "session",
     "sum",
+    "top",
     "window",
 ]
 
@@ -41,12 +43,14 @@ if TYPE_CHECKING:
     from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
     from millrace.flow.lookups import lookup
+    from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
 _HOMES = {
     **dict.fromkeys(("App", "adaptive", "late", "marked", "monotonic"), "millrace.flow"),
     **dict.fromkeys(("avg", "count", "distinct", "first", "last", "max", "min", "sum"), "millrace.flow.aggregates"),
+    **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
     "dedup": "millrace.flow.dedup",

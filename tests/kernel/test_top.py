@@ -1,0 +1,237 @@
+"""`mr.top` and `mr.latest` against their model, epoch by epoch, with a crash and a restart in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import millrace as mr
+from millrace.flow import lateness
+from millrace.kernel import clock, told
+from millrace.kernel import top as kernel
+from millrace.model.top import Epoch, Row, Told, Top
+from millrace.testing.checkpoints import forget_commit
+from tests.rotation import todays
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (
+    "key string, other int, window_end timestamp, at timestamp, score long, name string, price decimal(20,2),"
+    " rate double, player int, id long"
+)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+LAG_S = 10
+KEY = ["key", "other"]
+WINDOW = [*KEY, "window_end"]
+ORDER = ["-score", "name"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Options of `mr.top`, and the model of that."""
+
+    options: dict[str, Any]
+    model: dict[str, Any]
+    n: int = 3
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        return mr.top(rows, self.n, order=ORDER, **self.options)
+
+    def twin(self) -> Top:
+        late = self.options.get("late")
+        updates = self.options["emit"] == "updates"
+        return Top(self.n, updates, grace=late.grace_ms * 1_000 if late else 0, **self.model)
+
+
+ALLOW, SIDE = mr.late.allow("20 seconds"), mr.late.side("aside")
+CASES = {
+    "over all": Case({"by": KEY, "emit": "updates"}, {}),
+    "players": Case({"by": KEY, "of": "player", "emit": "updates"}, {"replacing": True}),
+    "players for a while": Case(
+        {"by": KEY, "of": "player", "emit": "updates", "ttl": "20 seconds", "late": SIDE},
+        {"replacing": True, "ttl": 20 * SECOND},
+    ),
+    "windows": Case({"by": WINDOW, "emit": "final", "late": SIDE}, {"windowed": True}),
+    "windows with grace": Case({"by": WINDOW, "emit": "final", "late": ALLOW}, {"windowed": True}),
+    "players in windows": Case(
+        {"by": WINDOW, "of": "player", "emit": "final", "late": ALLOW}, {"windowed": True, "replacing": True}
+    ),
+    "windows as they change": Case({"by": WINDOW, "emit": "updates", "late": ALLOW}, {"windowed": True}),
+}
+
+
+def us(moment: datetime) -> int:
+    return (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+class Query:
+    def __init__(self, spark: SparkSession, folder: Path, case: Case) -> None:
+        self.spark, self.folder, self.case = spark.newSession(), folder, case
+        self.epochs: dict[int, Epoch] = {}
+        self.rows: dict[int, Row] = {}
+        clock.install(self.spark)
+        (folder / "in").mkdir()
+
+    def write(self, number: int, rows: list[Row]) -> None:
+        path = self.folder / "in" / f"{number:04}.json"
+        self.rows |= {row.value["id"]: row for row in rows}
+        path.write_text("".join(json.dumps({**row.value, "partition": 0}) + "\n" for row in rows), encoding="utf-8")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    def run(self) -> None:
+        schema = f"{COLUMNS}, partition int"
+        files = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
+        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
+        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
+        query = (
+            self._told(own.on(files.observe("clock", seen), "at").drop("partition"))
+            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
+            .foreachBatch(self._keep)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        for report in query.recentProgress:
+            assert all(state["numRowsDroppedByWatermark"] == 0 for state in report["stateOperators"])
+
+    def _told(self, rows: DataFrame) -> DataFrame:
+        """All that the operator tells, late rows too."""
+        inner: list[DataFrame] = []
+        token = lateness.side.set(lambda build, _: build())
+        counted = lateness._counted
+        lateness._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
+        try:
+            shown = self.case(rows)
+        finally:
+            lateness.side.reset(token)
+            lateness._counted = counted
+        signed = ["rank", "__diff"] if self.case.options["emit"] == "updates" else ["rank"]
+        assert shown.columns == [*rows.columns, *signed]
+        if inner:
+            return inner[0]
+        whole = F.struct(*rows.columns).alias(told.ROW)
+        return shown.select(
+            F.lit(told.RESULT).alias(told.KIND), whole, F.col("rank").alias(kernel.RANK), F.col(kernel.DIFF)
+        )
+
+    def _keep(self, rows: DataFrame, epoch: int) -> None:
+        out = self.epochs[epoch] = Epoch()
+        for each in rows.collect():
+            if each[told.KIND] == told.ALLOWED:
+                out.allowed += 1
+                continue
+            row = self.rows[each[told.ROW].id]
+            assert each[told.ROW].asDict() == expected_of(row)
+            if each[told.KIND] == told.RESULT:
+                out.told.append(Told(row, each[kernel.RANK], each[kernel.DIFF]))
+            else:
+                out.refused.append((row, each[told.LATE_US]))
+
+    def watermark(self, epoch: int) -> int:
+        line = (self.folder / "checkpoint" / "offsets" / str(epoch)).read_text().splitlines()[1]
+        return (int(json.loads(line)["batchWatermarkMs"]) - int(EPOCH.timestamp() * 1_000)) * 1_000
+
+    def has_input(self, epoch: int) -> bool:
+        def offset(number: int) -> int:
+            path = self.folder / "checkpoint" / "offsets" / str(number)
+            return int(json.loads(path.read_text().splitlines()[2])["logOffset"]) if number >= 0 else -1
+
+        return offset(epoch) > offset(epoch - 1)
+
+
+def expected_of(row: Row) -> dict[str, Any]:
+    value = dict(row.value)
+    for name in ("at", "window_end"):
+        value[name] = datetime.fromisoformat(value[name]).replace(tzinfo=None)
+    value["price"] = None if value["price"] is None else Decimal(value["price"])
+    return value
+
+
+def made(draw: random.Random, number: int, case: Case) -> list[Row]:
+    """Rows of 100 keys, null ones among them, that move on by 15 s an epoch, some late, half of them on edges; and of
+    one key with hundreds of players, whose best ones fall."""
+    rows = []
+    for example in range(100):
+        key = (None if example % 50 == 0 else f"k{example}", None if example % 3 == 0 else example % 2)
+        for _ in range(draw.choice((0, 1, 2, 4))):
+            rows.append(one(draw, number, key, draw.randrange(5), draw.choice((None, *range(-5, 6))), case))
+    for _ in range(200):
+        player = draw.randrange(400)
+        rows.append(one(draw, number, ("hot", 0), player, (5_000 if player % 3 else 0) - 1_000 * number + player, case))
+    return rows
+
+
+def one(draw: random.Random, number: int, key: tuple[Any, Any], player: int, score: int | None, case: Case) -> Row:
+    second = number * 15 + draw.randrange(0, 21, draw.choice((1, 5))) - draw.choice((0, 0, 0, 5, 10, 30, 60))
+    time = max(second, 0) * SECOND + draw.choice((0, 0, 500_001))
+    end = (time // (10 * SECOND) + 1) * 10 * SECOND
+    # Each name once, so that the model need not know how ties of everything are broken.
+    identity = draw.randrange(10**12)
+    name = draw.choice(("a", "b\0", "é", "\uffee", "\U0001f409")) + f"{identity}"
+    value = {
+        "key": key[0],
+        "other": key[1],
+        "window_end": moment(end),
+        "at": moment(time),
+        "score": score,
+        "name": name,
+        "price": draw.choice((None, f"{draw.randrange(-999, 999)}.25")),
+        "rate": draw.choice((None, 0.5)),
+        "player": player,
+        "id": identity,
+    }
+    place = (score is None, -(score or 0), name.encode())
+    whole_key = (*key, end) if case.model.get("windowed") else key
+    return Row(whole_key, time, place, player, end, value)
+
+
+def moment(time: int) -> str:
+    return (EPOCH + timedelta(microseconds=time)).isoformat(timespec="microseconds")
+
+
+@pytest.mark.parametrize("name", todays(list(CASES), 2))
+def test_the_first_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    draw, case = random.Random(f"top {name}"), CASES[name]
+    parts = [made(draw, number, case) for number in range(9)]
+    query = Query(spark, tmp_path, case)
+    for number, rows in enumerate(parts[:5]):
+        query.write(number, rows)
+    query.run()
+    forget_commit(tmp_path / "checkpoint")
+    for number, rows in enumerate(parts[5:], 5):
+        query.write(number, rows)
+    query.run()
+
+    twin, todo, kinds = case.twin(), list(parts), Counter[str]()
+    for number in sorted(query.epochs):
+        rows = todo.pop(0) if query.has_input(number) else []
+        expected, found = twin.epoch(rows, query.watermark(number)), query.epochs[number]
+        assert shown(found.told) == shown(expected.told), f"epoch {number}"
+        assert Counter((row.value["id"], late) for row, late in found.refused) == Counter(
+            (row.value["id"], late) for row, late in expected.refused
+        )
+        assert found.allowed == expected.allowed
+        kinds += Counter({"refused": len(found.refused), "allowed": found.allowed, "told": len(found.told)})
+        kinds["went"] += sum(each.diff < 0 for each in found.told)
+    assert not todo
+    late = case.options.get("late")
+    assert kinds["told"] > 200
+    assert (kinds["went"] > 100) == (case.options["emit"] == "updates")
+    assert (kinds["refused"] > 0) == (late is not None)
+    assert (kinds["allowed"] > 0) == (late is not None and late.grace_ms > 0)
+
+
+def shown(told: list[Told]) -> Counter[tuple[int, int, int]]:
+    return Counter((each.row.value["id"], each.rank, each.diff) for each in told)
