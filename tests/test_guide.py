@@ -12,6 +12,7 @@ import pytest
 from millrace import local
 from millrace.config import Settings
 
+GAMES = [("ann", 50), ("bob", 30), ("cat", 40), ("ann", 10)]
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 
 
@@ -59,6 +60,20 @@ def test_time(spark: Any) -> None:
     assert (minute.views, minute.users) == (3, 1)
     (visit,) = names["visits"](frame).collect()
     assert (visit.pages, visit.entry) == (3, "/")
+
+
+@pytest.mark.spark
+def test_top(spark: Any) -> None:
+    (block,) = blocks("top.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    rows = [("go", name, points, datetime(2026, 1, 1, 0, 0, at)) for at, (name, points) in enumerate(GAMES)]
+    frame = spark.createDataFrame(rows, "game string, player string, points long, at timestamp")
+    found = names["leaders"](frame).orderBy("rank").collect()
+    assert [(row.player, row.points) for row in found] == [("cat", 40), ("bob", 30), ("ann", 10)]
+    found = names["busiest"](frame).orderBy("rank").collect()
+    assert [(row.player, row.played) for row in found] == [("ann", 2), ("bob", 1), ("cat", 1)]
+    assert {(row.player, row.points) for row in names["last_game"](frame).collect()} == set(GAMES[1:])
 
 
 @pytest.mark.server

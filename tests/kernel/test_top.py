@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
+from millrace.errors import OptionInvalid
 from millrace.flow import lateness
 from millrace.kernel import clock, told
 from millrace.kernel import top as kernel
@@ -235,3 +236,156 @@ def test_the_first_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: 
 
 def shown(told: list[Told]) -> Counter[tuple[int, int, int]]:
     return Counter((each.row.value["id"], each.rank, each.diff) for each in told)
+
+
+def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    return spark.createDataFrame([expected_of(row) for row in rows], COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["over all", "players", "windows"])
+def test_a_batch_is_one_epoch_with_nothing_late(spark: SparkSession, name: str) -> None:
+    draw, case = random.Random("batch"), CASES[name]
+    rows = [row for number in range(4) for row in made(draw, number, case)]
+    options = {**case.options, "time": "at"}
+    found = mr.top(frame(spark, rows), case.n, order=ORDER, **options).collect()
+    twin = case.twin()
+    twin.epoch(rows, 0)
+    keys = {row.key for row in rows}
+    expected = {(row.value["id"], rank) for key in keys for rank, row in enumerate(twin.first(key), 1)}
+    assert {(row.id, row["rank"]) for row in found} == expected
+    assert len(found) == len(expected) > 200
+
+
+VALUES: list[tuple[str, list[Any]]] = [
+    ("long", [-(2**63), -1, 0, 1, 255, 256, 2**63 - 1]),
+    ("short", [-32768, -1, 0, 1, 32767]),
+    ("double", [float("-inf"), -1e300, -1.5, 0.0, 5e-324, 1.5, float("inf"), float("nan")]),
+    ("float", [-0.5, 0.0, 0.25, float("nan")]),
+    ("string", ["", "\0", "a", "a\0", "a\0\0", "a\0b", "ab", "b", "é", "\uffee", "\U0001f409"]),
+    ("binary", [b"", b"\0", b"\0\0", b"\0\xff", b"a", b"\xff", b"\xff\xff"]),
+    ("decimal(30,2)", [Decimal(f"{n}.25") for n in (-(10**25), -128, -1, 0, 1, 127, 128, 10**25)]),
+    ("boolean", [False, True]),
+    ("date", [(EPOCH + timedelta(days=days)).date() for days in (-30_000, 0, 1)]),
+    ("timestamp", [EPOCH + timedelta(microseconds=each) for each in (-(10**15), 0, 1)]),
+]
+
+
+def test_bytes_have_the_order_of_their_values(spark: SparkSession) -> None:
+    """Each type up and down; nulls last; and what stands in front counts first."""
+    names = [f"v{place}" for place in range(len(VALUES))]
+    longest = max(len(values) for _, values in VALUES)
+    data = [tuple(values[n] if n < len(values) else None for _, values in VALUES) for n in range(longest + 1)]
+    rows = spark.createDataFrame(data, ", ".join(f"{name} {type_}" for name, (type_, _) in zip(names, VALUES)))
+    ways = [(name, descending) for name in names for descending in (False, True)]
+    both = [(F.lit(2), False), (F.lit(1), False)]
+    encoded = [kernel.ordered(rows, [(F.col(name), down), both[0]]) for name, down in ways]
+    encoded += [kernel.ordered(rows, [(F.col(name), down), both[1]]) for name, down in ways]
+    found = rows.select(*encoded).collect()
+    for place, (name, down) in enumerate(ways):
+        type_, values = VALUES[names.index(name)]
+        pairs = [(bytes(row[place + len(ways)]), bytes(row[place])) for row in found]
+        ascending = [pair for n, pair in enumerate(pairs) if n < len(values)]
+        wanted = [*(reversed(ascending) if down else ascending), *pairs[len(values) :][:1]]
+        flat = [each for pair in wanted for each in pair]
+        assert flat == sorted(flat), (type_, down)
+        assert len(set(flat)) == len(flat)
+    zeros = spark.createDataFrame([(0.0,), (-0.0,)], "v double")
+    assert zeros.select(kernel.ordered(zeros, [(F.col("v"), False)])).distinct().count() == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"n": 0}, "from 1 to 1,000"),
+        ({"n": 1_001}, "from 1 to 1,000"),
+        ({"order": "-bidz"}, "name columns of the rows"),
+        ({"order": []}, "which rows are first"),
+        ({"order": "list"}, "order by numbers"),
+        ({"of": "playr"}, "name columns of the rows"),
+        ({"emit": None}, 'choose "updates"'),
+        ({"emit": "final"}, '"window_end" among `by`'),
+        ({"ttl": "1 hour"}, "say `of` what"),
+        ({"by": "window_end", "ttl": "1 hour"}, "ends with the window"),
+        ({"late": mr.late.drop()}, "nothing ends here"),
+        ({"by": "window_end"}, "what is done with late rows"),
+        ({"by": "window_end", "late": mr.late.update("1 minute")}, "choose drop, allow or side"),
+        ({"of": "player", "ttl": "1 hour", "late": mr.late.allow("1 minute")}, "a longer ttl"),
+    ],
+)
+def test_options(spark: SparkSession, given: dict[str, Any], words: str) -> None:
+    rows = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
+    rows = rows.select(
+        F.col("timestamp").alias("at"),
+        F.col("value").alias("player"),
+        F.timestamp_seconds("value").alias("window_end"),
+        F.array("value").alias("list"),
+    )
+    options: dict[str, Any] = {"n": 3, "order": "player", "emit": "updates", **given}
+    with pytest.raises(OptionInvalid, match=words):
+        mr.top(rows, options.pop("n"), **options)
+
+
+def test_windows_that_are_told_when_they_close_have_no_late_rows(spark: SparkSession) -> None:
+    rows = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
+    given: dict[str, Any] = {"by": "value", "emit": "final", "n": mr.count()}
+    told = mr.window(rows, "1 minute", late=mr.late.drop(), **given)
+    again = mr.window(rows, "1 minute", late=mr.late.allow("1 minute"), **given)
+    first: dict[str, Any] = {"by": "window_end", "order": "-n"}
+    best = mr.top(told, 1, emit="final", **first)
+    assert best.columns == [*told.columns, "rank"]
+    refused: list[tuple[DataFrame, dict[str, Any], str]] = [
+        (told, {"emit": "final", "late": mr.late.drop()}, "have been told what is late"),
+        (told, {"emit": "updates"}, "when their windows have closed"),
+        (again, {"emit": "final"}, "told again"),
+        (best, {"emit": "final"}, "rename that column"),
+    ]
+    for given_rows, options, words in refused:
+        with pytest.raises(OptionInvalid, match=words):
+            mr.top(given_rows, 1, **first, **options)
+    with pytest.raises(OptionInvalid, match="an older row may live longer"):
+        mr.latest(rows, by="value", order="value", ttl="1 hour")
+
+
+def test_a_leaderboard(play: Any) -> None:
+    app = mr.App("arcade")
+    scores = app.topic("scores", "player string, points long, at timestamp", time="at", lateness="0 seconds")
+
+    @app.stream(scores)
+    def board(s: DataFrame) -> DataFrame:
+        return mr.top(s, 2, of="player", order="-points", emit="updates", ttl="16 hours", late=mr.late.drop())
+
+    @app.stream(scores)
+    def busiest(s: DataFrame) -> DataFrame:
+        games = mr.window(s, "1 minute", by="player", games=mr.count(), emit="final", late=mr.late.drop())
+        return mr.top(games, 1, by="window_end", order=["-games", "player"], emit="final")
+
+    @app.stream(scores, key="player")
+    def last(s: DataFrame) -> DataFrame:
+        return mr.latest(s, by="player")
+
+    p = play(app)
+    p.feed(scores, [{"player": name, "points": points, "at": "12:00:10"} for name, points in (("a", 5), ("b", 3))])
+    p.expect(board, [signed("a", 5, 1, 1), signed("b", 3, 2, 1)])
+
+    # c comes in between; what b was goes before what c is comes.
+    p.feed(scores, [{"player": "c", "points": 4, "at": "12:00:20"}], crash="before write")
+    p.expect(board, [signed("b", 3, 2, -1), signed("c", 4, 2, 1)], ordered=True)
+
+    # a falls: b is back.
+    p.feed(scores, [{"player": "a", "points": 1, "at": "12:00:30"}])
+    gone = [signed("a", 5, 1, -1), signed("c", 4, 2, -1)]
+    p.expect(board, [*gone, signed("c", 4, 1, 1), signed("b", 3, 2, 1)], ordered=True)
+    p.expect(busiest)
+    known = [("a", 5, 1), ("b", 3, 1), ("c", 4, 1), ("a", 5, -1), ("a", 1, 1)]
+    p.expect(last, [{"player": name, "points": points, "__diff": diff} for name, points, diff in known])
+
+    # The minute is over: a had two games. Sixteen hours later all are gone but d.
+    p.feed(scores, [{"player": "d", "points": 2, "at": "12:01:00"}])
+    p.expect(busiest, [{"player": "a", "games": 2, "rank": 1}])
+    p.expect(board)
+    p.feed(scores, [{"player": "d", "points": 2, "at": "2026-01-02T05:00:00"}])
+    p.expect(board, [signed("c", 4, 1, -1), signed("b", 3, 2, -1), signed("d", 2, 1, 1)])
+
+
+def signed(player: str, points: int, rank: int, diff: int) -> dict[str, Any]:
+    return {"player": player, "points": points, "rank": rank, "__diff": diff}

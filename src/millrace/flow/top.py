@@ -205,15 +205,15 @@ def _ranked(rows: DataFrame, asked: _Asked, late: Late | None) -> DataFrame:
         raise asked.refused("order", str(error), remedy) from None
     if chosen:
         told = told.where(F.col(KIND) == RESULT)
-    # What is told may be older than the watermark, so no column has it any more: Spark would drop such rows.
+    closes = END if end is not None and not asked.updates else None
     return told.select(
         *(
-            F.col(f"{ROW}.{quoted(name)}").alias(name, metadata=_mark(name, asked, grace_ms))
+            F.col(f"{ROW}.{quoted(name)}").alias(name, metadata={CLOSED: grace_ms} if name == closes else {})
             for name in rows.columns
         ),
         F.col(kernel.RANK).alias(RANK),
         *([F.col(kernel.DIFF).alias(DIFF)] if asked.updates else []),
-    )  # fmt: skip
+    )
 
 
 def _closed(rows: DataFrame, asked: _Asked) -> bool:
@@ -264,10 +264,6 @@ def _kept(rows: DataFrame, asked: _Asked, grace_ms: int) -> str:
 def _text(column: Column) -> str:
     java: Any = column._jc
     return str(java.toString())
-
-
-def _mark(name: str, asked: _Asked, grace_ms: int) -> dict[str, Any]:
-    return {CLOSED: grace_ms} if name == END and END in asked.keys and not asked.updates else {}
 
 
 def _batch(rows: DataFrame, asked: _Asked) -> DataFrame:

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegralType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -63,10 +64,11 @@ def top(
     can be replaced; `end` when its window ends, if it has one; `time` which of two is the later. ROW is the row, RANK
     its place from 1 on, DIFF whether it came (+1) or went (-1)."""
     spark = rows.sparkSession
-    schema = rows.schema
+    # Without what Spark knows of them, a watermark: rows that are told may be older than it, and none may be dropped.
+    schema = StructType([StructField(field.name, field.dataType, field.nullable) for field in rows.schema])
     nothing = F.lit(0).cast("long")
     flat = rows.select(
-        *(key.alias(f"k{place}") for place, key in enumerate(keys or [F.lit(0)])),
+        *(key.alias(f"k{place}", metadata={"millrace": "key"}) for place, key in enumerate(keys or [F.lit(0)])),
         (nothing if end is None else F.unix_micros(end)).alias("end"),
         (nothing if time is None else F.unix_micros(time)).alias("time"),
         ordered(rows, order).alias("order"),
