@@ -275,7 +275,9 @@ def test_bytes_have_the_order_of_their_values(spark: SparkSession) -> None:
     names = [f"v{place}" for place in range(len(VALUES))]
     longest = max(len(values) for _, values in VALUES)
     data = [tuple(values[n] if n < len(values) else None for _, values in VALUES) for n in range(longest + 1)]
-    rows = spark.createDataFrame(data, ", ".join(f"{name} {type_}" for name, (type_, _) in zip(names, VALUES)))
+    rows = spark.createDataFrame(
+        data, ", ".join(f"{name} {type_}" for name, (type_, _) in zip(names, VALUES, strict=True))
+    )
     ways = [(name, descending) for name in names for descending in (False, True)]
     both = [(F.lit(2), False), (F.lit(1), False)]
     encoded = [kernel.ordered(rows, [(F.col(name), down), both[0]]) for name, down in ways]
@@ -369,6 +371,7 @@ def test_a_leaderboard(play: Any) -> None:
 
     # c comes in between; what b was goes before what c is comes.
     p.feed(scores, [{"player": "c", "points": 4, "at": "12:00:20"}], crash="before write")
+    p.restart()
     p.expect(board, [signed("b", 3, 2, -1), signed("c", 4, 2, 1)], ordered=True)
 
     # a falls: b is back.
