@@ -87,12 +87,13 @@ def q5(bids: DataFrame) -> DataFrame:
     return hottest.select("window_start", "window_end", "auction", "bids")
 
 
-@app.stream(bids, emit="final")
+@app.stream(bids)
 def q7(bids: DataFrame) -> DataFrame:
-    """The highest bid of every ten seconds. By Spark's own window: `mr.max` takes no struct."""
-    highest = F.max(F.struct("price", "auction", "bidder", "dateTime", "extra")).alias("bid")
-    found = bids.groupBy(F.window("dateTime", "10 seconds")).agg(highest)
-    return found.select("bid.*", F.col("window.end").alias("window_end"))
+    """The highest bid of every ten seconds."""
+    end = F.timestamp_seconds((F.floor(F.unix_seconds("dateTime") / 10) + 1) * 10).alias("window_end")
+    placed = bids.select("price", "auction", "bidder", "dateTime", "extra", end)
+    order = ["-price", "-auction", "-bidder", "-dateTime", "-extra"]
+    return mr.top(placed, 1, by="window_end", order=order, **FINAL).drop("rank")
 
 
 @app.stream(persons, auctions)

@@ -348,6 +348,17 @@ def test_windows_that_are_told_when_they_close_have_no_late_rows(spark: SparkSes
         mr.latest(rows, by="value", order="value", ttl="1 hour")
 
 
+def test_a_sieve_leaves_out_what_is_behind(spark: SparkSession) -> None:
+    rows = spark.range(30_000, numPartitions=3).select(
+        "id", (F.col("id") % 7).alias("key"), F.expr("hash(id) % 999 AS n")
+    )
+    placed = rows.select("*", kernel.ordered(rows, [(F.col("n"), True)]).alias("__order"))
+    passed = placed.where(kernel._sieve(rows, [F.col("key")], 10)).drop("__order").localCheckpoint()
+    assert 210 <= passed.count() < 3_000
+    first = [mr.top(each, 10, by="key", order="-n", emit="updates").collect() for each in (passed, rows)]
+    assert Counter(first[0]) == Counter(first[1])
+
+
 def test_a_leaderboard(play: Any) -> None:
     app = mr.App("arcade")
     scores = app.topic("scores", "player string, points long, at timestamp", time="at", lateness="0 seconds")

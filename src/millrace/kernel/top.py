@@ -28,6 +28,7 @@ from millrace.kernel.told import KIND, LATE_US, ROW
 
 # Beside the names of a user's columns.
 RANK, DIFF = "__rank", "__diff"
+_ORDER = "__order"
 
 _ORDERED = (
     BinaryType, BooleanType, DateType, DecimalType, DoubleType, FloatType, IntegralType, TimestampNTZType,
@@ -67,11 +68,14 @@ def top(
     # Without what Spark knows of them, a watermark: rows that are told may be older than it, and none may be dropped.
     schema = StructType([StructField(field.name, field.dataType, field.nullable) for field in rows.schema])
     nothing = F.lit(0).cast("long")
-    flat = rows.select(
+    placed = rows.select("*", ordered(rows, order).alias(_ORDER))
+    if settings.closed and of is None:
+        placed = placed.where(_sieve(rows, keys, settings.n))
+    flat = placed.select(
         *(key.alias(f"k{place}", metadata={"millrace": "key"}) for place, key in enumerate(keys or [F.lit(0)])),
         (nothing if end is None else F.unix_micros(end)).alias("end"),
         (nothing if time is None else F.unix_micros(time)).alias("time"),
-        ordered(rows, order).alias("order"),
+        F.col(_ORDER).alias("order"),
         (F.lit(None).cast("binary") if of is None else ordered(rows, [(each, False) for each in of])).alias("of"),
         packed(whole(rows), schema).alias("row"),
     )
@@ -94,6 +98,16 @@ def top(
         F.col("rank").alias(RANK),
         F.col("diff").alias(DIFF),
     )
+
+
+def _sieve(rows: DataFrame, keys: Sequence[Column], n: int) -> Column:
+    """Leaves out most rows that will not be told, before they go over the network: see `Sieve.java`. Only where none is
+    late, since it leaves out whatever is behind."""
+    key = F.struct(*(key.alias(f"k{place}") for place, key in enumerate(keys)))
+    schema = rows.select(key.alias("key")).schema["key"].dataType
+    assert isinstance(schema, StructType)
+    pair = F.struct(packed(key, schema).alias("key"), F.col(_ORDER).alias("order"))
+    return Column(operator(rows.sparkSession, "Sieve").of(pair._jc, n))
 
 
 def whole(rows: DataFrame) -> Column:

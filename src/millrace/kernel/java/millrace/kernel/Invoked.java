@@ -16,12 +16,22 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Invoked {
   /** `on` has a copy of its own in each task. */
   static Column column(Serializable on, String method, DataType gives, Column of, DataType takes) {
+    return column(on, method, gives, of, takes, true);
+  }
+
+  /** What it gives depends on what it was given before, so Spark may not ask it twice, or for other rows. */
+  static Column changing(Serializable on, String method, DataType gives, Column of, DataType takes) {
+    return column(on, method, gives, of, takes, false);
+  }
+
+  private static Column column(
+      Serializable on, String method, DataType gives, Column of, DataType takes, boolean deterministic) {
     Expression object = new Literal(on, new ObjectType(on.getClass()));
     List<Expression> arguments = List.of(ExpressionUtils.expression(of));
     List<AbstractDataType> types = List.of((AbstractDataType) takes);
     return ExpressionUtils.column(new Invoke(
         object, method, gives, CollectionConverters.asScala(arguments).toList(),
-        CollectionConverters.asScala(types).toList(), true, true, true));
+        CollectionConverters.asScala(types).toList(), true, true, deterministic));
   }
 
   private Invoked() {}
