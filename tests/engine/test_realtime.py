@@ -231,6 +231,7 @@ def told_once(events: DataFrame) -> DataFrame:
     return events.groupBy(F.window("at", "1 minute")).count()
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark's, where there is a pandas
 @pytest.mark.parametrize(
     ("body", "inputs", "emit", "named"),
     [
@@ -268,8 +269,8 @@ def test_options() -> None:
     app = App("now")
     events = topic_of(app)
     with pytest.raises(OptionInvalid, match='choose "microbatch"'):
-        app.stream(events, mode="fast")(lambda rows: rows)  # type: ignore[arg-type]
+        app.stream(events, name="a", mode="fast")(lambda rows: rows)  # type: ignore[arg-type]
     with pytest.raises(OptionInvalid, match="at least 5 seconds"):
-        app.stream(events, mode="realtime", epoch="1 second")(lambda rows: rows)
+        app.stream(events, name="a", mode="realtime", epoch="1 second")(lambda rows: rows)
     with pytest.raises(OptionInvalid, match='say mode="realtime"'):
-        app.stream(events, epoch="10 seconds")(lambda rows: rows)
+        app.stream(events, name="a", epoch="10 seconds")(lambda rows: rows)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.engine.definition import AnySource
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, listed
+from millrace.engine.sources import PROMPT
 from millrace.errors import RealTimeRefused, SlotsTooFew
 from millrace.flow import Changes, Stream
 from millrace.log import Log
@@ -23,7 +24,6 @@ from millrace.log import Log
 SPARE = 2
 # Of a flow whose function nobody has called yet: as many as a chain of operators has in the worst case we know of.
 _SHUFFLES_GUESSED = 4
-_PROMPT = "millrace.kernel.PromptKafka"
 
 # What of a plan Spark 4.3 runs in real time: its own list is of the operators that these become.
 _ROW_BY_ROW = (
@@ -56,7 +56,7 @@ def runs_so(flow: Flow, log: Log, *, once: bool) -> bool:
 
 def prompt(sources: Iterable[AnySource]) -> tuple[AnySource, ...]:
     """The same sources, whose epochs can be ended early: see `PromptKafka.java`."""
-    return tuple(replace(source, data=replace(source.data, format=_PROMPT)) for source in sources)
+    return tuple(replace(source, data=replace(source.data, format=PROMPT)) for source in sources)
 
 
 def refuse(stream: Stream, result: DataFrame, aside: str | None) -> None:

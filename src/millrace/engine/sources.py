@@ -31,6 +31,9 @@ from millrace.log import DataSource, Log
 # and disk. The kernel (`Pace.java`) moves the limit by how long epochs take.
 FIRST_RECORDS_AN_EPOCH = 50_000
 
+# Kafka as it is read in real time (`PromptKafka.java`): an epoch is as long as was asked for, and has no other limit.
+PROMPT = "millrace.kernel.PromptKafka"
+
 # After each poll Spark's connector asks the broker twice how far a topic reaches; with Kafka's 500 records a poll that
 # is as much work as everything else.
 MOST_RECORDS_A_POLL = 10_000
@@ -88,11 +91,11 @@ class Source:
         `clocks` is the folder where the clock's state is kept; `once`, that the query reads what is there and stops.
         """
         install(spark)
+        limit = {} if self.data.format == PROMPT else {"maxOffsetsPerTrigger": FIRST_RECORDS_AN_EPOCH}
         raw = (
             spark.readStream.format(self.data.format)
-            .options(**self.data.options)
+            .options(**self.data.options, **limit)
             .option("startingOffsets", self._start())
-            .option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
             .load()
         )
         # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
