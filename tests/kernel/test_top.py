@@ -176,7 +176,8 @@ def made(draw: random.Random, number: int, case: Case) -> list[Row]:
 
 def one(draw: random.Random, number: int, key: tuple[Any, Any], player: int, score: int | None, case: Case) -> Row:
     second = number * 15 + draw.randrange(0, 21, draw.choice((1, 5))) - draw.choice((0, 0, 0, 5, 10, 30, 60))
-    time = max(second, 0) * SECOND + draw.choice((0, 0, 500_001))
+    # In every second epoch none, so that the watermark meets the ends of windows.
+    time = max(second, 0) * SECOND + number % 2 * draw.choice((0, 0, 500_001))
     end = (time // (10 * SECOND) + 1) * 10 * SECOND
     # Each name once, so that the model need not know how ties of everything are broken.
     identity = draw.randrange(10**12)
