@@ -13,6 +13,7 @@ import pytest
 from millrace import local
 from millrace.config import Settings
 
+GAMES = [("ann", 50), ("bob", 30), ("cat", 40), ("ann", 10)]
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 
 
@@ -97,6 +98,20 @@ def test_patterns(spark: Any) -> None:
         [*happened, (2, "payment", datetime(2026, 1, 1, 0, 59))], "customer long, what string, at timestamp"
     )
     assert [row.customer for row in names["unpaid"](events).collect()] == [1]
+
+
+@pytest.mark.spark
+def test_top(spark: Any) -> None:
+    (block,) = blocks("top.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    rows = [("go", name, points, datetime(2026, 1, 1, 0, 0, at)) for at, (name, points) in enumerate(GAMES)]
+    frame = spark.createDataFrame(rows, "game string, player string, points long, at timestamp")
+    found = names["leaders"](frame).orderBy("rank").collect()
+    assert [(row.player, row.points) for row in found] == [("cat", 40), ("bob", 30), ("ann", 10)]
+    found = names["busiest"](frame).orderBy("rank").collect()
+    assert [(row.player, row.played) for row in found] == [("ann", 2), ("bob", 1), ("cat", 1)]
+    assert {(row.player, row.points) for row in names["last_game"](frame).collect()} == set(GAMES[1:])
 
 
 @pytest.mark.server

@@ -1,4 +1,4 @@
-"""Nexmark, the auction house: the model's events in Kafka, twelve of its queries as flows, and what they cost beside
+"""Nexmark, the auction house: the model's events in Kafka, fourteen of its queries as flows, and what they cost beside
 Flink SQL and beside PySpark by hand.
 
 events      the model: persons, auctions and bids, 1 : 3 : 46, made by Spark and written once

@@ -27,6 +27,8 @@ _COUNTS = """
 
 # Queries that tell a result again when it has changed.
 UPDATES = ("q4", "q12")
+# Queries that tell signed rows, and the columns that are compared: of a tie of all others any row will do.
+SIGNED = {"q18": ("bidder", "auction", "dateTime"), "q19": ("auction", "price", "rank")}
 
 SQL = {
     "q0": "SELECT auction, bidder, price, dateTime, extra FROM bids",
@@ -77,6 +79,11 @@ SQL = {
                  WHEN hour(dateTime) <= 6 OR hour(dateTime) >= 20 THEN 'night' ELSE 'other' END AS bidTimeType,
             dateTime, extra, regexp_count(extra, 'c') AS c_counts
         FROM bids WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000""",
+    "q18": "SELECT bidder, auction, max(dateTime) AS dateTime FROM bids GROUP BY bidder, auction",
+    "q19": """
+        SELECT auction, price, rank FROM (
+            SELECT auction, price, row_number() OVER (PARTITION BY auction ORDER BY price DESC) AS rank FROM bids)
+        WHERE rank <= 10""",
     "q22": """
         SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2,
             split_part(url, '/', 6) AS dir3
@@ -98,15 +105,19 @@ def _rows(spark: SparkSession, kafka: Mapping[str, str], topic: Topic, outside: 
 
 @dataclass
 class Sums:
-    """What tells two sets of rows apart without holding them: how many, and two sums of a hash of each."""
+    """What tells two sets of rows apart without holding them: how many, and two sums of a hash of each. Signed rows
+    take away what they take back."""
 
     rows: int = 0
     total: Decimal = Decimal(0)
     mixed: int = 0
 
     def add(self, rows: DataFrame) -> Sums:
-        hashed = rows.select(F.xxhash64(*(F.col(name).cast("string") for name in rows.columns)).alias("hash"))
-        found = hashed.agg(F.count("hash"), F.sum(F.col("hash").cast("decimal(38,0)")), F.bit_xor("hash")).first()
+        sign = F.col("__diff") if "__diff" in rows.columns else F.lit(1)
+        values = [F.col(name).cast("string") for name in rows.columns if name != "__diff"]
+        hashed = rows.select(F.xxhash64(*values).alias("hash"), sign.cast("long").alias("sign"))
+        total = F.sum(F.col("hash").cast("decimal(20,0)") * F.col("sign"))
+        found = hashed.agg(F.coalesce(F.sum("sign"), F.lit(0)), total, F.bit_xor("hash")).first()
         assert found is not None
         self.rows, self.total, self.mixed = (
             self.rows + found[0],
@@ -129,6 +140,11 @@ def last_of(query: str, rows: Iterable[str]) -> Counter[str]:
     """What a flow's results amount to: where it tells updates, the last of each."""
     if query == "q4":
         return Counter({json.loads(row)["category"]: row for row in rows}.values())
+    if query in SIGNED:
+        held: Counter[str] = Counter()
+        for row in map(json.loads, rows):
+            held[json.dumps({name: row[name] for name in SIGNED[query]}, separators=(",", ":"))] += row["__diff"]
+        return Counter({row: count for row, count in held.items() if count})
     if query == "q12":
         told = [json.loads(row) for row in rows]
         counts = {(row["bidder"], row["window"]["start"]): row["count"] for row in told}

@@ -94,6 +94,14 @@ SQL = {
                  WHEN HOUR(dateTime) <= 6 OR HOUR(dateTime) >= 20 THEN 'night' ELSE 'other' END AS bidTimeType,
             dateTime, extra, CHAR_LENGTH(extra) - CHAR_LENGTH(REPLACE(extra, 'c', '')) AS c_counts
         FROM bids WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000""",
+    "q18": """
+        SELECT auction, bidder, price, channel, url, dateTime, extra FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) AS place FROM bids)
+        WHERE place <= 1""",
+    "q19": """
+        SELECT auction, bidder, price, channel, url, dateTime, extra, place FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS place FROM bids)
+        WHERE place <= 10""",
     "q22": """
         SELECT auction, bidder, price, channel, SPLIT_INDEX(url, '/', 3) AS dir1, SPLIT_INDEX(url, '/', 4) AS dir2,
             SPLIT_INDEX(url, '/', 5) AS dir3

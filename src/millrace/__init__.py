@@ -24,6 +24,7 @@ __all__ = [
     "last",
     "last_n",
     "late",
+    "latest",
     "lookback",
     "lookup",
     "marked",
@@ -35,6 +36,7 @@ __all__ = [
     "session",
     "speed",
     "sum",
+    "top",
     "window",
 ]
 
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
     from millrace.flow.matches import match
+    from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
     from millrace.log import Log
 
@@ -69,6 +72,7 @@ _HOMES = {
         ("avg", "count", "distance", "distinct", "first", "last", "last_n", "max", "min", "speed", "sum"),
         "millrace.flow.aggregates",
     ),
+    **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
     "dedup": "millrace.flow.dedup",

@@ -114,6 +114,33 @@ def test_rows_leave_at_once_and_a_stop_ends_the_epoch(project: Project, spark: S
     assert sorted(ids(project)) == list(range(60))
 
 
+@pytest.mark.turn(1, 2)
+def test_the_first_rows_of_each_key_are_told_as_they_change(project: Project, spark: SparkSession) -> None:
+    project.log.topics.create("events", partitions=2)
+    app = App("now")
+
+    @app.stream(topic_of(app), key="key", mode="realtime", epoch=EPOCH)
+    def first(events: DataFrame) -> DataFrame:
+        numbered = events.withColumn("place", F.col("id") % 5)
+        return mr.top(numbered, 2, by="key", of="place", order="-id", emit="updates", ttl="1 day", late=mr.late.drop())
+
+    def ranking() -> Counter[tuple[str, int, int]]:
+        held: Counter[tuple[str, int, int]] = Counter()
+        for record in project.log.read("first") if project.log.topics.exists("first") else ():
+            row = record.json()
+            held[row["key"], row["rank"], row["id"]] += row["__diff"]
+        return Counter({row: count for row, count in held.items() if count})
+
+    def best(count: int) -> Counter[tuple[str, int, int]]:
+        return Counter((f"k{n % 3}", (count - 1 - n) // 3 + 1, n) for n in range(count - 6, count))
+
+    with Run(app, project.settings, spark=spark) as run:
+        for count in (30, 45):
+            write(project, {30: 0, 45: 30}[count], count)
+            until(lambda count=count: run.poll() is not None and ranking() == best(count), f"{count} events", 120)  # type: ignore[misc]
+        assert not epochs(checkpoint(project, "first", "now") / "commits")
+
+
 def test_a_crash_repeats_at_most_the_epoch_at_hand(project: Project, spark: SparkSession) -> None:
     project.log.topics.create("events", partitions=2)
     app = app_of()

@@ -16,6 +16,9 @@ By: TypeAlias = str | Column | Sequence[str | Column]
 
 # By which Spark knows the column with the watermark.
 WATERMARK = "spark.watermarkDelayMs"
+# By which operators know the end of a window that is told once, when it has closed; with the ms for which it may be
+# told again.
+CLOSED = "millrace.closed"
 
 
 def named(operator: str, left: Sequence[str], right: Sequence[str], prefix: str, where: Where) -> dict[str, str]:

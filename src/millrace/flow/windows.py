@@ -15,7 +15,7 @@ from millrace import durations
 from millrace.errors import OptionInvalid, Where
 from millrace.flow import lateness
 from millrace.flow.aggregates import Aggregate, checked
-from millrace.flow.columns import By, keys_of, time_of
+from millrace.flow.columns import CLOSED, By, keys_of, time_of
 from millrace.flow.edges import Edges, edges
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
@@ -132,7 +132,7 @@ def _windows(
     return told.where(F.col(KIND) == RESULT).select(
         *(F.col(quoted(key)) for key in keys),
         F.col(kernel.START).alias(START),
-        F.col(kernel.END).alias(END),
+        F.col(kernel.END).alias(END, metadata={CLOSED: late.grace_ms} if emit == "final" else {}),
         *(F.col(quoted(column)) for column in values),
         *([F.col(kernel.REPLACES).alias(REPLACES)] if replaced else []),
     )

@@ -18,11 +18,13 @@ def dedup(rows: DataFrame, keys: Sequence[Column], time: Column | None, *, ttl_u
     whole = F.struct(*(F.col(quoted(name)) for name in rows.columns))
     schema = rows.schema
     names = [f"k{place}" for place in range(len(keys))]
+    row = packed(whole, schema)
     flat = rows.select(
-        *(key.alias(name) for key, name in zip(keys, names, strict=True)),
+        # With metadata of its own: a key with the watermark's would have Spark drop late rows before we see them.
+        *(key.alias(name, metadata={"millrace": "key"}) for key, name in zip(keys, names, strict=True)),
         (F.lit(0).cast("long") if time is None else F.unix_micros(time)).alias("time"),
-        F.xxhash64(*(F.col(quoted(name)) for name in rows.columns)).alias("tie"),
-        packed(whole, schema).alias("row"),
+        F.xxhash64(row).alias("tie"),
+        row.alias("row"),
     )
     told = {"keys": len(names), "ttlUs": ttl_us, "graceUs": grace_us, "byArrival": time is None}
     found = DataFrame(operator(spark, "Dedup").stream(flat._jdf, json.dumps(told)), spark)
