@@ -27,13 +27,13 @@ record MatchRow(long timeUs, long flags, Object[] values) {
 
   void write(DataOutput out, Carrier[] carriers) throws IOException {
     out.writeLong(timeUs);
-    Varint.write(out, flags);
+    VarLong.write(flags, out);
     for (int slot = 0; slot < carriers.length; slot++) carriers[slot].writeNullable(values[slot], out);
   }
 
   static MatchRow read(DataInput in, Carrier[] carriers) throws IOException {
     long timeUs = in.readLong();
-    long flags = Varint.read(in);
+    long flags = VarLong.read(in);
     Object[] values = new Object[carriers.length];
     for (int slot = 0; slot < values.length; slot++) values[slot] = carriers[slot].readNullable(in);
     return new MatchRow(timeUs, flags, values);

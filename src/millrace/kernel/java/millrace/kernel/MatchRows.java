@@ -170,14 +170,14 @@ final class MatchRows {
   }
 
   void write(DataOutputStream out) throws IOException {
-    Varint.write(out, nextId);
-    Varint.write(out, first);
-    Varint.write(out, taken - first);
-    Varint.write(out, pieces.size());
+    VarLong.write(nextId, out);
+    VarLong.write(first, out);
+    VarLong.write(taken - first, out);
+    VarLong.write(pieces.size(), out);
     for (int place = 0; place < pieces.size(); place++) {
       Piece piece = pieces.get(place);
-      Varint.write(out, piece.id);
-      Varint.write(out, piece.count);
+      VarLong.write(piece.id, out);
+      VarLong.write(piece.count, out);
       boolean newest = place == pieces.size() - 1;
       if (newest) {
         for (MatchRow row : loaded(place)) row.write(out, carriers);
@@ -191,14 +191,14 @@ final class MatchRows {
   }
 
   void read(DataInputStream in) throws IOException {
-    nextId = Varint.read(in);
-    first = Varint.read(in);
-    taken = first + Varint.read(in);
+    nextId = VarLong.read(in);
+    first = VarLong.read(in);
+    taken = first + VarLong.read(in);
     end = first;
-    int count = (int) Varint.read(in);
+    int count = (int) VarLong.read(in);
     for (int place = 0; place < count; place++) {
-      long id = Varint.read(in);
-      int rows = (int) Varint.read(in);
+      long id = VarLong.read(in);
+      int rows = (int) VarLong.read(in);
       if (place == count - 1) {
         Piece newest = new Piece(id, rows(in, rows));
         newest.firstUs = newest.rows.get(0).timeUs();

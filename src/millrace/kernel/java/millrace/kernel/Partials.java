@@ -145,46 +145,46 @@ final class Partials {
   }
 
   void write(DataOutputStream out) throws IOException {
-    Varint.write(out, groups.size());
+    VarLong.write(groups.size(), out);
     for (Map.Entry<Wait, ArrayDeque<Start>> group : groups.entrySet()) {
       int[] places = group.getKey().places.array();
-      Varint.write(out, places.length);
-      for (int place : places) Varint.write(out, place);
-      Varint.write(out, group.getKey().met + 1);
-      Varint.write(out, group.getValue().size());
+      VarLong.write(places.length, out);
+      for (int place : places) VarLong.write(place, out);
+      VarLong.write(group.getKey().met + 1, out);
+      VarLong.write(group.getValue().size(), out);
       Start before = new Start(0, 0);
       for (Start start : group.getValue()) {
-        Varint.write(out, start.number - before.number);
-        Varint.write(out, start.timeUs - before.timeUs);
+        VarLong.write(start.number - before.number, out);
+        VarLong.write(start.timeUs - before.timeUs, out);
         before = start;
       }
     }
-    Varint.write(out, decided.size());
+    VarLong.write(decided.size(), out);
     for (Map.Entry<Long, Long> each : decided.entrySet()) {
-      Varint.write(out, each.getKey());
-      Varint.write(out, each.getValue() - GUARDED);
+      VarLong.write(each.getKey(), out);
+      VarLong.write(each.getValue() - GUARDED, out);
     }
   }
 
   void read(DataInputStream in) throws IOException {
-    for (long group = Varint.read(in); group > 0; group--) {
-      int[] places = new int[(int) Varint.read(in)];
-      for (int place = 0; place < places.length; place++) places[place] = (int) Varint.read(in);
-      Wait wait = new Wait(IntBuffer.wrap(places), Varint.read(in) - 1);
-      int size = (int) Varint.read(in);
+    for (long group = VarLong.read(in); group > 0; group--) {
+      int[] places = new int[(int) VarLong.read(in)];
+      for (int place = 0; place < places.length; place++) places[place] = (int) VarLong.read(in);
+      Wait wait = new Wait(IntBuffer.wrap(places), VarLong.read(in) - 1);
+      int size = (int) VarLong.read(in);
       ArrayDeque<Start> starts = new ArrayDeque<>(size + 1);
       long number = 0;
       long timeUs = 0;
       for (int place = 0; place < size; place++) {
-        number += Varint.read(in);
-        timeUs += Varint.read(in);
+        number += VarLong.read(in);
+        timeUs += VarLong.read(in);
         starts.add(new Start(number, timeUs));
       }
       groups.put(wait, starts);
       count += size;
     }
-    for (long each = Varint.read(in); each > 0; each--) {
-      decided.put(Varint.read(in), Varint.read(in) + GUARDED);
+    for (long each = VarLong.read(in); each > 0; each--) {
+      decided.put(VarLong.read(in), VarLong.read(in) + GUARDED);
     }
   }
 }
