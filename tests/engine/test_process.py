@@ -166,3 +166,13 @@ def test_an_exception_in_a_worker_is_one_sentence_with_the_users_line(project: P
     assert "ZeroDivisionError" in log.read_text()
     assert not FOREIGN.search(done.stdout + done.stderr.replace(error[0], ""))
     assert not machines(folder)
+
+
+def test_a_killed_jvm_is_one_sentence(project: Project, folder: Path, until: Callable[..., None]) -> None:
+    project.write("views", [b'{"user":1}'])
+    with start("run", "failing:app", cwd=folder) as command:
+        until(lambda: project.log.topics.exists("inverses") and list(project.log.read("inverses")), "it ran", LIMIT_S)
+        machines(folder)[0].kill()
+        output = ended(command)
+    assert command.returncode == 2
+    assert "error: MR-SESSION-GONE" in output

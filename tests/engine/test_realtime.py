@@ -259,7 +259,7 @@ def test_what_cannot_is_named(
 def test_too_few_slots_are_told_with_the_number(project: Project, spark: SparkSession) -> None:
     project.log.topics.create("events", partitions=16)
     with (
-        pytest.raises(SlotsTooFew, match=r"needs 16 slots .* at least \d+"),
+        pytest.raises(SlotsTooFew, match=r"needs 16 slots .* 'local\[\*\]'.* at least \d+"),
         Run(app_of(), project.settings, spark=spark, only=["doubled"]),
     ):
         pass

@@ -110,6 +110,8 @@ def test_a_deleted_topic_is_gone(log: Log, make_topic: Callable[..., str]) -> No
         log.write(name, b"x")
     with pytest.raises(TopicUnknown):
         log.topics.delete(name)
+    with pytest.raises(TopicUnknown):
+        log.topics.identity(name)
 
 
 def test_an_unknown_topic_is_named_with_the_nearest(log: Log) -> None:

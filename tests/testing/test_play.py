@@ -133,6 +133,8 @@ def test_tables_are_fed_as_rows(play: Begin) -> None:
     for row in ({"id": 1, "nam": "x"}, {"name": "x"}):
         with pytest.raises(PlayMisused, match="missing or too much"):
             p.feed(db.customers, [row])
+    with pytest.raises(PlayMisused, match="no 'number'"):
+        p.table(db.customers, "id long, name string", key="number")
 
 
 def test_a_table_of_somebody_elses_capture(play: Begin) -> None:
@@ -207,8 +209,9 @@ def test_a_replay_has_outputs_of_its_own(play: Begin) -> None:
     p.expect(per_minute, [{"numbers": 35}])
     with pytest.raises(ReplayInvalid, match="'part' was begun from 2026-01-01T10:01"):
         p.replay("part", start="10:01", until="10:05")
-    with pytest.raises(ReplayInvalid, match="dead letters"):
-        p.replay("dead")
+    for name in ("dead", "old.dead"):
+        with pytest.raises(ReplayInvalid, match="dead letters"):
+            p.replay(name)
     p.log.topics.ensure("large.other")
     with pytest.raises(ReplayInvalid, match=r"large\.other is there already"):
         p.replay("other")
@@ -243,6 +246,10 @@ def test_what_is_wrong_is_said_in_a_sentence(play: Begin) -> None:
     with pytest.raises(PlayMisused, match="no crash 'now'"):
         p.feed(views, [], crash="now")  # type: ignore[arg-type]
     p.feed(views, [{"url": "/a", "at": "10:00"}, {"url": "/a", "at": "11:00"}])
+    with pytest.raises(PlayMisused, match=r"no topic 'per_minut'; did you mean 'per_minute'\?"):
+        p.expect("per_minut", [])
+    with pytest.raises(PlayMisused, match="no topic 'nosuch'"):
+        p.dead("nosuch")
     with pytest.raises(AssertionError) as told:
         p.expect(per_minute, [{"url": "/a", "views": 2}])
     lines = str(told.value).splitlines()

@@ -36,7 +36,7 @@ def cells(standing: Standing) -> tuple[str, ...]:
         f"{standing.rows_out:,} out" if standing.rows_out is not None else "",
         f"{standing.dead:,} dead" if standing.dead else "",
         f"{standing.late:,} late{allowed}" if standing.late else "",
-        f"{last.rows_per_s:,.0f} rows/s" if last else "waiting",
+        f"{last.rows_per_s:,.0f} rows/s" if last else "" if standing.state in ("restarting", "failed") else "waiting",
         f"{last.epoch_ms:,} ms" if last else "",
         f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
         f"{last.lag_records:,} behind ({last.lag_s or 0:,.0f} s)" if last and last.lag_records else "",

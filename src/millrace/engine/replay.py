@@ -47,7 +47,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         checked_name("a replay", self.into, None)
-        if f".{self.into}" == SUFFIX:
+        if f".{self.into}".endswith(SUFFIX):
             raise ReplayInvalid(reason=f"the topics of dead letters are named so: {self.into!r}")
         if self.start is not None and self.until is not None and self.start >= self.until:
             raise ReplayInvalid(reason=f"it would begin at {self.start} and end at {self.until}")

@@ -33,7 +33,7 @@ from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
 from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
-from millrace.engine.session import close, jvm_lives, kill, log_file, partitions, session
+from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
 from millrace.engine.standing import Board, Standing, State
 from millrace.engine.tending import Tending
@@ -138,7 +138,7 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: TracebackType | BaseException | None) -> None:
-        if kind is not None and issubclass(kind, Py4JError | OSError) and not jvm_lives():
+        if kind is not None and issubclass(kind, Py4JError | OSError) and jvm_ended():
             self.kill()
             raise SessionGone(log=self._log_file) from None
         self._leave(kind)

@@ -38,6 +38,9 @@ CONSOLE_NAME = "spark-console.log"
 LOG_SIZE_MB = 20
 LOG_FILES = 5
 JVM_END_S = 15
+JVM_DIE_S = 5
+
+_logger = logging.getLogger("millrace.engine")
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
@@ -101,6 +104,7 @@ def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSessi
             context = SparkContext(conf=conf)
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
+    _quiet_accumulators(context)
     return SparkSession(context)
 
 
@@ -108,6 +112,12 @@ def _quiet_pyspark() -> None:
     """PySpark prints the JVM's stack trace of every analysis error to the terminal; the error itself says enough."""
     logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     logger.handlers = [logging.NullHandler()]
+
+
+def _quiet_accumulators(context: SparkContext) -> None:
+    """A JVM that is killed hangs up on the thread that hears of its Python workers, which prints a traceback."""
+    server: Any = context._accumulatorServer
+    server.handle_error = lambda *_: _logger.debug("the JVM hung up", exc_info=True)
 
 
 @contextlib.contextmanager
@@ -166,6 +176,15 @@ def close(spark: SparkSession) -> None:
 def jvm_lives() -> bool:
     gateway: Any = SparkContext._gateway
     return gateway is not None and (gateway.proc is None or gateway.proc.poll() is None)
+
+
+def jvm_ended() -> bool:
+    """Asked when a call into the JVM failed. One that was killed hangs up before it has ended, so it is given time."""
+    gateway: Any = SparkContext._gateway
+    if gateway is not None and gateway.proc is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            gateway.proc.wait(JVM_DIE_S)
+    return not jvm_lives()
 
 
 def kill() -> None:

@@ -161,6 +161,7 @@ class Topics:
     def identity(self, name: str) -> str:
         """What tells a topic from another of the same name that was made after it was deleted."""
         outside = self.outside(name)
+        self.known(name)
         try:
             found = self._admin.describe_topics(TopicCollection([outside]), request_timeout=ANSWER_S)[outside].result()
         except KafkaException as error:

@@ -31,7 +31,7 @@ from millrace.config import Settings
 from millrace.engine import Progress, Run, definition
 from millrace.engine.plan import flows_of
 from millrace.engine.replay import Replay
-from millrace.errors import PlayMisused, Where
+from millrace.errors import PlayMisused, Where, nearest
 from millrace.flow import App, Stream, Table, Topic
 from millrace.flow import schema as schemas
 from millrace.flow.nodes import caller
@@ -117,6 +117,8 @@ class Play:
         columns = schemas.columns(table.name, schema, where)
         name = table.table if "." in table.table else f"public.{table.table}"
         keys = (key,) if isinstance(key, str) else tuple(key)
+        if missing := [each for each in keys if each not in columns]:
+            raise PlayMisused(reason=f"{table.name} has {', '.join(columns)}, and no {missing[0]!r}", where=where)
         self._know(table, name, columns, keys)
         known = [each for node, each in self._tables.items() if node.startswith(f"{table.capture.name}.")]
         memory.write(self.log, memory.Remembered(table.capture, "postgres", {each.name: each for each in known}))
@@ -195,7 +197,7 @@ class Play:
 
     def rows(self, of: Stream | Topic | str) -> list[dict[str, Any]]:
         """All records of a topic as rows."""
-        name = _topic(of)
+        name = self._known(of, caller())
         return [record.json() for record in self.log.read(name)] if self.log.topics.exists(name) else []
 
     def expect(self, of: Stream | Topic | str, rows: Rows = (), *, ordered: bool = False) -> None:
@@ -224,12 +226,21 @@ class Play:
 
     def dead(self, topic: Topic | str) -> list[tuple[str, str]]:
         """The records of a topic that did not fit: what each was, and why."""
-        name = _topic(topic) + SUFFIX
+        name = self._known(topic, caller()) + SUFFIX
         letters = list(self.log.read(name)) if self.log.topics.exists(name) else []
         return [
             ((each.value or b"").decode(errors="replace"), (dict(each.headers)[REASON] or b"").decode())
             for each in letters
         ]
+
+    def _known(self, of: Stream | Topic | str, where: Where) -> str:
+        """The topic's name. One that there is not, because it is spelled otherwise, would have no rows for ever; before
+        the flows are started, some are not made yet."""
+        name = _topic(of)
+        if self._run is not None and not self.log.topics.exists(name):
+            hint = nearest(name, [topic.name for topic in self._run.graph.topics])
+            raise PlayMisused(reason=f"there is no topic {name!r}{hint}", where=where)
+        return name
 
     def _started(self) -> None:
         if self._run is None:
