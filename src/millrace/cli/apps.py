@@ -192,10 +192,10 @@ def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
     if as_json:
         from millrace.cli.jsonlog import JsonDisplay
 
-        return JsonDisplay(run.graph, run.settings, show)
+        return JsonDisplay(run, show)
     from millrace.cli.live import Display
 
-    return Display(run.graph, run.settings, show)
+    return Display(run, show)
 
 
 def _listen(args: argparse.Namespace, settings: Settings) -> Listen | None:

@@ -14,16 +14,23 @@ COLUMNS = (
 )  # fmt: skip
 
 
+FACTS = (*COLUMNS, "rows_out_per_s", "error", "pid", "host", "since")
+
+
 def flows(settings: Settings) -> list[dict[str, Any]]:
     """Every flow that was ever run under this prefix. `state` is its run's word while it runs; afterwards "failed" if
-    it had failed for good, "died" if its run did not say farewell, and "stopped"."""
+    it had failed for good, "died" if its run did not say farewell, and "stopped"; "unknown" where it cannot be
+    read."""
     if not settings.checkpoints.is_dir():
         return []
     found = []
     for folder in sorted(path for path in settings.checkpoints.glob("*/*") if path.is_dir()):
         app = settings.unnamed(folder.parent.name)
         if app is not None and not folder.name.startswith("_"):
-            found.append(_flow(app, folder))
+            try:
+                found.append(_flow(app, folder))
+            except (AttributeError, KeyError, TypeError, ValueError):  # as another version wrote it
+                found.append({**dict.fromkeys(FACTS), "app": app, "flow": folder.name, "state": "unknown"})
     return found
 
 

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.live import Display
-from millrace.config import Settings
 from millrace.errors import MillraceError
-from millrace.flow import Graph
 
 if TYPE_CHECKING:
+    from millrace.engine import Run
     from millrace.engine.standing import Standing
 
 EPOCH_S = 5.0
@@ -47,8 +46,8 @@ class JsonDisplay(Display):
 
     every_s = EPOCH_S
 
-    def __init__(self, graph: Graph, settings: Settings, show: Iterable[str]) -> None:
-        super().__init__(graph, settings, show)
+    def __init__(self, run: Run, show: Iterable[str]) -> None:
+        super().__init__(run, show)
         self._before = dict(self._flows)
 
     def say(self, text: str) -> None:

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from millrace.cli.output import say
-from millrace.config import Settings
 from millrace.errors import FlowUnknown, MillraceError, nearest
 from millrace.flow import Graph
 from millrace.log import Log, Record
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from millrace.engine import Run
     from millrace.engine.standing import Standing
 
 STATUS_S = 2.0
@@ -85,14 +85,14 @@ class Display:
 
     every_s = STATUS_S
 
-    def __init__(self, graph: Graph, settings: Settings, show: Iterable[str]) -> None:
-        from millrace.engine.plan import flows_of
+    def __init__(self, run: Run, show: Iterable[str]) -> None:
         from millrace.engine.standing import Standing
 
-        log = Log(settings)
+        log = Log(run.settings)
+        self._replay = run.replay is not None
         self._records: queue.Queue[Record] = queue.Queue(MOST_WAITING)
         self._followers = [Follower(log, topic, self._records) for topic in show]
-        self._flows: dict[str, Standing] = {flow.name: Standing.new(flow.name) for flow in flows_of(graph)}
+        self._flows: dict[str, Standing] = {flow.name: Standing.new(flow.name) for flow in run.planned}
         self._said_at = 0.0
         self._said: tuple[str, ...] = ()
         self._live = _live() if self._on_terminal() else None
@@ -146,7 +146,8 @@ class Display:
         else:
             self._say_flows()
         if any(standing.dead for standing in self._flows.values()):
-            self.say("some records did not fit their topic's schema; `millrace deadletter list` shows them")
+            kept = "a replay does not keep them" if self._replay else "`millrace deadletter list` shows them"
+            self.say(f"some records did not fit their topic's schema; {kept}")
 
     def say(self, text: str) -> None:
         say(text)

@@ -87,6 +87,8 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
     reason = first_line(_java_cause(text) if ours else _root(error))
     if "STATE_STORE" in text and "SCHEMA" in text and "COMPATIBLE" in text:
         return StateChanged(flow=stream.name, reason=reason, where=stream.where)
+    if "UnknownTopicOrPartitionException" in text:
+        return RecordsGone(flow=stream.name, reason="a topic that it reads is gone", where=stream.where)
     if "failOnDataLoss" in text or "OffsetOutOfRange" in text:
         return RecordsGone(flow=stream.name, reason=reason, where=stream.where)
     if site := _CALL_SITE.search(text):

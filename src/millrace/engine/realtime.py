@@ -22,6 +22,9 @@ from millrace.log import Log
 
 # For whatever is not in real time: other flows' epochs, dead letters.
 SPARE = 2
+# Shuffle partitions of a flow that begins in real time, unless they are configured: each takes a slot at every keyed
+# step and lengthens the pause at an epoch's end, and with one for each slot of `local[N]` there would never be enough.
+MOST_SHUFFLED = 4
 # Of a flow whose function nobody has called yet: as many as a chain of operators has in the worst case we know of.
 _SHUFFLES_GUESSED = 4
 

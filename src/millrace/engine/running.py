@@ -188,6 +188,9 @@ def planned(
         # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
         own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
     partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
+    if old is None and in_real_time and "spark.sql.shuffle.partitions" not in log.settings.spark.options:
+        partitions = min(partitions, realtime.MOST_SHUFFLED)
+        own.conf.set("spark.sql.shuffle.partitions", str(partitions))
     new = definition.Definition.of(flow, sources, partitions, log)
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know

@@ -63,8 +63,8 @@ class SlotsTooFew(UserError):
     code = "MR-SLOTS-TOO-FEW"
     text = "flow {flow!r} needs {needed} slots to run in real time, {taken} are taken, and Spark has {there}"
     fix = (
-        "run on `--master 'local[*]'`, which has as many as are needed, or on at least {whole} and with as many "
-        "shuffle partitions as now (`local[N]` has N of them unless [spark.options] spark.sql.shuffle.partitions says)"
+        "run on `--master 'local[*]'`, which has as many as are needed, or on at least {whole}, for example "
+        "`--master local[{whole}]` (slots are threads, not cores)"
     )
 
 
