@@ -216,7 +216,7 @@ def joined(events: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def named(events: DataFrame) -> DataFrame:
-    return events.select(F.udf(str.upper)("key").alias("key"))
+    return events.select(F.udf(str.upper, useArrow=False)("key").alias("key"))
 
 
 def sent_aside(events: DataFrame) -> DataFrame:
@@ -231,7 +231,6 @@ def told_once(events: DataFrame) -> DataFrame:
     return events.groupBy(F.window("at", "1 minute")).count()
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark's, where there is a pandas
 @pytest.mark.parametrize(
     ("body", "inputs", "emit", "named"),
     [

@@ -44,7 +44,7 @@ def test_a_running_context_is_used_and_its_settings_left_alone(spark: SparkSessi
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    with pytest.raises(SessionElsewhere, match=r"local\[2\]"):
+    with pytest.raises(SessionElsewhere, match=r"local\[12\]"):
         session(config.load(), "local[3]")
     assert SparkContext._active_spark_context is spark.sparkContext
 
