@@ -367,7 +367,13 @@ def test_a_purged_binlog_is_said_loudly_and_the_capture_begins_anew(river: Maria
     river.run("INSERT INTO boats VALUES (2, 'missed')", "FLUSH BINARY LOGS")
     assert status(captures, "river", 0).state == "stopped"
     newest = river.run("SHOW MASTER STATUS")[0][0]
-    river.run(f"PURGE BINARY LOGS TO '{newest}'", "INSERT INTO boats VALUES (3, 'later')")
+
+    def purged() -> bool:  # MariaDB leaves a log that a connection may still read, as the connector's did
+        river.run(f"PURGE BINARY LOGS TO '{newest}'")
+        return bool(river.run("SHOW BINARY LOGS")[0][0] == newest)
+
+    until(purged, "the purge")
+    river.run("INSERT INTO boats VALUES (3, 'later')")
     told = status(captures, "river", 0)
     assert (told.state, "purged" in (told.error or "")) == ("lost", True)
     with pytest.raises(SlotLost, match="purged"):
