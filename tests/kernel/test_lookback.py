@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spark
 LAG_S = 20
 SCHEMA = (
     "id long, key string, at timestamp, whole long, text string, price decimal(8,2), number double, lat double,"
-    " lon float, partition int"
+    " lon float"
 )
 POLICIES = {
     "drop": mr.late.drop(),

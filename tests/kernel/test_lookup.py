@@ -34,7 +34,7 @@ from tests.kernel.epochs import drained, put, watermarks_ms, with_input
 pytestmark = pytest.mark.spark
 
 RECORDS = "topic string, key string, value string, partition int, offset long, timestamp timestamp"
-EVENTS = "id string, shop string, item long, at timestamp, name string, partition int"
+EVENTS = "id string, shop string, item long, at timestamp, name string"
 COLUMNS = (
     Column("shop", "text", "string"),
     Column("item", "integer", "int"),
