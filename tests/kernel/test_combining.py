@@ -24,6 +24,7 @@ from millrace.kernel import windows as kernel
 from millrace.kernel.windows import COMBINED_METRIC
 from millrace.model.windows import Row, Windows
 from tests.kernel import test_windows as play
+from tests.kernel.epochs import with_input
 from tests.kernel.test_windows import POLICIES, SECOND, hopping
 from tests.rotation import todays
 
@@ -86,7 +87,7 @@ def test_added_up_before_the_shuffle_windows_are_still_the_models(
     twin = Windows(edges, 0, POLICIES[policy].grace_ms * 1_000, emit == "final", aggregate)
     todo, counted = list(parts), Counter[str]()
     for number in sorted(query.epochs):
-        rows = todo.pop(0) if number in play.with_input(tmp_path) else []
+        rows = todo.pop(0) if number in with_input(tmp_path) else []
         expected, found = twin.epoch(rows, query.watermarks[number] * 1_000), query.epochs[number]
         told = play.as_told(expected.results, "sliding", POLICIES[policy])
         assert Counter(found.results) == Counter(told), f"epoch {number}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -12,20 +10,20 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.errors import OptionInvalid
-from millrace.flow import lateness
 from millrace.flow.late import Late
-from millrace.kernel import clock, told
+from millrace.kernel import told
 from millrace.model.dedup import Dedup, Epoch, Row
 from millrace.testing.checkpoints import forget_commit
+from tests.kernel import epochs
+from tests.kernel.epochs import drained, events, put, watermarks_ms, with_input
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = "key string, other int, at timestamp, id long, partition int"
+SCHEMA = "key string, other int, at timestamp, id long"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
 TTL_S, LAG_S = 40, 10
@@ -40,43 +38,21 @@ class Query:
     def __init__(self, spark: SparkSession, folder: Path, policy: Late) -> None:
         self.spark, self.folder, self.policy = spark.newSession(), folder, policy
         self.epochs: dict[int, Epoch] = {}
-        clock.install(self.spark)
-        (folder / "in").mkdir()
 
     def write(self, number: int, rows: list[Row]) -> None:
-        path = self.folder / "in" / f"{number:04}.json"
         lines = []
         for row in rows:
             at = (EPOCH + timedelta(microseconds=row.time)).isoformat(timespec="microseconds")
             lines.append({"key": row.key[0], "other": row.key[1], "at": at, "id": row.value, "partition": 0})
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        put(self.folder / "in", number, lines)
 
     def run(self) -> None:
-        files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
-        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
-        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-        rows = own.on(files.observe("clock", seen), "at").drop("partition")
-        inner: list[DataFrame] = []
-        token = lateness.side.set(lambda build, _: build())
-        counted = lateness._counted
-        lateness._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
-        try:
-            shown = mr.dedup(rows, on=["key", "other"], ttl=f"{TTL_S} seconds", late=self.policy)
-        finally:
-            lateness.side.reset(token)
-            lateness._counted = counted
+        rows = events(self.spark, self.folder, SCHEMA, LAG_S)
+        given: Any = {"on": ["key", "other"], "ttl": f"{TTL_S} seconds", "late": self.policy}
+        shown, inner = epochs.told(lambda: mr.dedup(rows, **given))
         assert shown.schema["at"].metadata == rows.schema["at"].metadata  # the watermark is still on it
-        query = (
-            inner[0]
-            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .foreachBatch(self._keep)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        for report in query.recentProgress:
-            assert all(state["numRowsDroppedByWatermark"] == 0 for state in report["stateOperators"])
+        assert inner is not None
+        drained(inner, self.folder, self._keep)
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         out = self.epochs[epoch] = Epoch()
@@ -92,15 +68,7 @@ class Query:
                 out.refused.append((row, each[told.LATE_US]))
 
     def watermark(self, epoch: int) -> int:
-        line = (self.folder / "checkpoint" / "offsets" / str(epoch)).read_text().splitlines()[1]
-        return (int(json.loads(line)["batchWatermarkMs"]) - int(EPOCH.timestamp() * 1_000)) * 1_000
-
-    def has_input(self, epoch: int) -> bool:
-        def offset(number: int) -> int:
-            path = self.folder / "checkpoint" / "offsets" / str(number)
-            return int(json.loads(path.read_text().splitlines()[2])["logOffset"]) if number >= 0 else -1
-
-        return offset(epoch) > offset(epoch - 1)
+        return (watermarks_ms(self.folder)[epoch] - int(EPOCH.timestamp() * 1_000)) * 1_000
 
 
 def made(draw: random.Random, number: int) -> list[Row]:
@@ -130,7 +98,7 @@ def test_rows_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Path,
     twin = Dedup(TTL_S * SECOND, POLICIES[policy].grace_ms * 1_000)
     todo, given, repeats = list(parts), 0, 0
     for number in sorted(query.epochs):
-        rows = todo.pop(0) if query.has_input(number) else []
+        rows = todo.pop(0) if number in with_input(tmp_path) else []
         expected, found = twin.epoch(rows, query.watermark(number)), query.epochs[number]
         # Of two at the same time either may be first: which one is not the model's to say.
         assert Counter(row[:2] for row in found.given) == Counter(row[:2] for row in expected.given), f"epoch {number}"

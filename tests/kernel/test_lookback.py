@@ -7,9 +7,7 @@ because Java's sine is not Python's; all else is compared as it is.
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import os
 import random
 import struct
 from collections.abc import Iterable
@@ -26,12 +24,14 @@ import millrace as mr
 from millrace.errors import OptionInvalid
 from millrace.flow.aggregates import Aggregate
 from millrace.flow.late import Late
-from millrace.flow.lateness import LATE_METRIC, side
-from millrace.kernel import clock, told
+from millrace.flow.lateness import LATE_METRIC
 from millrace.kernel import lookback as kernel
+from millrace.kernel import told
 from millrace.model.lookback import At, Event, Lookback, Question, distance, speed
 from millrace.testing.checkpoints import forget_commit
-from tests.kernel.test_windows import EPOCH, SECOND, START, us, with_input
+from tests.kernel import epochs
+from tests.kernel.epochs import drained, put, watermarks_ms, with_input
+from tests.kernel.test_windows import EPOCH, SECOND, START, us
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spark
 LAG_S = 20
 SCHEMA = (
     "id long, key string, at timestamp, whole long, text string, price decimal(8,2), number double, lat double,"
-    " lon float, partition int"
+    " lon float"
 )
 POLICIES = {
     "drop": mr.late.drop(),
@@ -183,12 +183,9 @@ class Query:
         self.refused: dict[int, list[tuple[int, int]]] = {}
         self.counted: dict[int, tuple[int, int]] = {}
         self.watermarks: dict[int, int] = {}
-        clock.install(self.spark)
-        (folder / "in").mkdir()
 
     def write(self, number: int, events: list[Event]) -> None:
-        path = self.folder / "in" / f"{number:04}.json"
-        lines = [
+        lines = (
             {
                 "key": event.key,
                 "at": (EPOCH + timedelta(microseconds=event.time)).isoformat(timespec="microseconds"),
@@ -197,51 +194,29 @@ class Query:
                 "price": None if event.value.price is None else str(event.value.price),
             }
             for event in events
-        ]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-
-    def frame(self) -> DataFrame:
-        files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
-        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
-        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-        return own.on(files.observe("clock", seen), "at").drop("partition")
+        )
+        put(self.folder / "in", number, lines)
 
     def run(self) -> None:
-        inner: list[DataFrame] = []
-        token = side.set(lambda build, _: inner.append(build()) or inner[-1])  # type: ignore[func-returns-value]
-        try:
-            shown = asked(self.frame(), self.policy, self.correct)
-        finally:
-            side.reset(token)
-        query = (
-            (inner[0] if inner else shown)
-            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .foreachBatch(self._keep)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        for report in query.recentProgress:
-            assert all(state["numRowsDroppedByWatermark"] == 0 for state in report["stateOperators"])
+        frame = epochs.events(self.spark, self.folder, SCHEMA, LAG_S)
+        _, inner = epochs.told(lambda: asked(frame, self.policy, self.correct))
+        assert inner is not None
+        for report in drained(inner, self.folder, self._keep):
             late = [each for name, each in report["observedMetrics"].items() if name.startswith(LATE_METRIC)]
             self.counted[report["batchId"]] = (
                 sum(each["refused"] for each in late),
                 sum(each["allowed"] for each in late if "allowed" in each),
             )
-        for path in (self.folder / "checkpoint" / "offsets").iterdir():
-            if path.name.isdigit():
-                self.watermarks[int(path.name)] = json.loads(path.read_text().splitlines()[1])["batchWatermarkMs"]
+        self.watermarks = watermarks_ms(self.folder)
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         self.epochs[epoch], self.refused[epoch] = [], []
         for row in rows.collect():
-            if told.KIND in row and row[told.KIND] in (told.REFUSED, told.REFUSED_TOO):
+            if row[told.KIND] in (told.REFUSED, told.REFUSED_TOO):
                 self.refused[epoch].append((row[told.ROW].id, row[told.LATE_US]))
-                continue
-            number = row[told.ROW].id if told.KIND in row else row.id
-            corrected = row[kernel.CORRECTED] if told.KIND in row else self.correct and row.corrected
-            self.epochs[epoch].append(((number, corrected), tuple(row[name] for name in ASKED)))
+            else:
+                told_before = (row[told.ROW].id, row[kernel.CORRECTED])
+                self.epochs[epoch].append((told_before, tuple(row[name] for name in ASKED)))
 
     def state(self, name: str) -> int:
         read = self.spark.read.format("statestore").option("stateVarName", name)

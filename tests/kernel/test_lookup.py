@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -24,17 +23,18 @@ from millrace.capture import CapturedTable
 from millrace.capture.database import Column
 from millrace.errors import OptionInvalid
 from millrace.flow import lookups
-from millrace.kernel import UNAVAILABLE, UNFILLED, clock
+from millrace.kernel import UNAVAILABLE, UNFILLED
 from millrace.model.latest import Change
 from millrace.model.lookup import Event, Lookup
 from millrace.model.windows import Row, Windows
 from millrace.testing.checkpoints import forget_commit
-from tests.kernel.test_windows import with_input
+from tests.kernel import epochs
+from tests.kernel.epochs import drained, put, watermarks_ms, with_input
 
 pytestmark = pytest.mark.spark
 
 RECORDS = "topic string, key string, value string, partition int, offset long, timestamp timestamp"
-EVENTS = "id string, shop string, item long, at timestamp, name string, partition int"
+EVENTS = "id string, shop string, item long, at timestamp, name string"
 COLUMNS = (
     Column("shop", "text", "string"),
     Column("item", "integer", "int"),
@@ -111,16 +111,13 @@ class Query:
         self.runs: dict[int, list[list[Any]]] = {}
         self.watermarks: dict[int, int] = {}
         self.refused = 0
-        clock.install(self.spark)
-        for side in ("events", "records"):
-            (folder / side).mkdir()
 
     def write(self, number: int, changes: list[Change], events: list[Event]) -> None:
         coded = [
             change._replace(value=None if change.value is None else base64.b64encode(change.value).decode())._asdict()
             for change in changes
         ]
-        self._file("records", number, coded)
+        put(self.folder / "records", number, coded)
         told = [
             {
                 "id": event.name[0],
@@ -132,40 +129,21 @@ class Query:
             }
             for event in events
         ]
-        self._file("events", number, told)
-
-    def _file(self, side: str, number: int, rows: list[dict[str, Any]]) -> None:
-        path = self.folder / side / f"{number:04}.json"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        put(self.folder / "events", number, told)
 
     def frames(self, table: CapturedTable = TABLE) -> tuple[DataFrame, DataFrame]:
         reader = self.spark.readStream.option("maxFilesPerTrigger", 1)
-        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
-        files = reader.schema(EVENTS).json(str(self.folder / "events"))
-        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-        events = own.on(files.observe("clock", seen), "at").drop("partition")
+        events = epochs.events(self.spark, self.folder, EVENTS, LAG_S, "events")
         records = reader.schema(RECORDS).json(str(self.folder / "records")).withColumn("value", F.unbase64("value"))
         shape = T.StructType([T.StructField(each.name, T._parse_datatype_string(each.spark)) for each in table.columns])
         rows = records.select(F.from_json("key", shape).alias("row")).select("row.*")
         return events, lookups.offer(rows, lookups.Known(table, records, understood))
 
     def run(self) -> None:
-        query = (
-            self.build(*self.frames())
-            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .foreachBatch(self._keep)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        for report in query.recentProgress:
-            assert all(state["numRowsDroppedByWatermark"] == 0 for state in report["stateOperators"])
+        for report in drained(self.build(*self.frames()), self.folder, self._keep):
             told = [each for name, each in report["observedMetrics"].items() if name.startswith("millrace.late")]
             self.refused += sum(each["refused"] for each in told)
-        for path in (self.folder / "checkpoint" / "offsets").iterdir():
-            if path.name.isdigit():
-                self.watermarks[int(path.name)] = json.loads(path.read_text().splitlines()[1])["batchWatermarkMs"]
+        self.watermarks = watermarks_ms(self.folder)
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         self.runs.setdefault(epoch, []).append(rows.collect())

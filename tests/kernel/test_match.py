@@ -3,8 +3,6 @@ a restart. One query has many examples in it: an example is the first part of th
 
 from __future__ import annotations
 
-import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -20,13 +18,13 @@ from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.errors import OptionInvalid, PatternInvalid, Where
-from millrace.flow.lateness import side
 from millrace.flow.places import compiled
-from millrace.kernel import clock, told
 from millrace.kernel import match as kernel
+from millrace.kernel import told
 from millrace.model.match import Match, Matching, Row
 from millrace.testing.checkpoints import forget_commit
-from tests.kernel.test_windows import with_input
+from tests.kernel import epochs
+from tests.kernel.epochs import drained, events, put, watermarks_ms, with_input
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -35,7 +33,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAG_S = 20
 SECOND = 1_000_000
-SCHEMA = "key string, at timestamp, whole long, text string, price decimal(8,2), partition int"
+SCHEMA = "key string, at timestamp, whole long, text string, price decimal(8,2)"
 
 # What a row is, by its number; "any" is none of these.
 DEFINE: dict[str, Any] = {"small": "whole between 1 and 4", "large": "whole >= 7", "odd": "whole % 2 = 1"}
@@ -115,12 +113,9 @@ class Query:
         self.epochs: dict[int, list[Any]] = {}
         self.again: list[tuple[list[Any], list[Any]]] = []
         self.watermarks: dict[int, int] = {}
-        clock.install(self.spark)
-        (folder / "in").mkdir()
 
     def write(self, number: int, rows: list[Row]) -> None:
-        path = self.folder / "in" / f"{number:04}.json"
-        lines = [
+        lines = (
             {
                 "key": row.key,
                 "at": (EPOCH + timedelta(microseconds=row.time)).isoformat(timespec="microseconds"),
@@ -130,36 +125,15 @@ class Query:
                 "partition": 0,
             }
             for row in rows
-        ]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-
-    def frame(self) -> DataFrame:
-        files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
-        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
-        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-        return own.on(files.observe("clock", seen), "at").drop("partition")
+        )
+        put(self.folder / "in", number, lines)
 
     def run(self) -> None:
-        inner: list[DataFrame] = []
-        token = side.set(lambda build, _: inner.append(build()) or inner[-1])  # type: ignore[func-returns-value]
-        try:
-            mr.match(self.frame(), late=mr.late.side("late"), **self.given)
-        finally:
-            side.reset(token)
-        query = (
-            inner[0]
-            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .foreachBatch(self._keep)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        for report in query.recentProgress:
-            assert all(state["numRowsDroppedByWatermark"] == 0 for state in report["stateOperators"])
-        for path in (self.folder / "checkpoint" / "offsets").iterdir():
-            if path.name.isdigit():
-                self.watermarks[int(path.name)] = json.loads(path.read_text().splitlines()[1])["batchWatermarkMs"]
+        frame = events(self.spark, self.folder, SCHEMA, LAG_S)
+        _, inner = epochs.told(lambda: mr.match(frame, late=mr.late.side("late"), **self.given))
+        assert inner is not None
+        drained(inner, self.folder, self._keep)
+        self.watermarks = watermarks_ms(self.folder)
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         found = rows.collect()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -18,11 +16,12 @@ from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.errors import OptionInvalid
-from millrace.flow import lateness
-from millrace.kernel import clock, told
+from millrace.kernel import told
 from millrace.kernel import top as kernel
 from millrace.model.top import Epoch, Row, Told, Top
 from millrace.testing.checkpoints import forget_commit
+from tests.kernel import epochs
+from tests.kernel.epochs import drained, events, put, watermarks_ms, with_input
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -82,46 +81,21 @@ class Query:
         self.spark, self.folder, self.case = spark.newSession(), folder, case
         self.epochs: dict[int, Epoch] = {}
         self.rows: dict[int, Row] = {}
-        clock.install(self.spark)
-        (folder / "in").mkdir()
 
     def write(self, number: int, rows: list[Row]) -> None:
-        path = self.folder / "in" / f"{number:04}.json"
         self.rows |= {row.value["id"]: row for row in rows}
-        path.write_text("".join(json.dumps({**row.value, "partition": 0}) + "\n" for row in rows), encoding="utf-8")
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        put(self.folder / "in", number, ({**row.value, "partition": 0} for row in rows))
 
     def run(self) -> None:
-        schema = f"{COLUMNS}, partition int"
-        files = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
-        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
-        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-        query = (
-            self._told(own.on(files.observe("clock", seen), "at").drop("partition"))
-            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .foreachBatch(self._keep)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        for report in query.recentProgress:
-            assert all(state["numRowsDroppedByWatermark"] == 0 for state in report["stateOperators"])
+        drained(self._told(events(self.spark, self.folder, COLUMNS, LAG_S)), self.folder, self._keep)
 
     def _told(self, rows: DataFrame) -> DataFrame:
         """All that the operator tells, late rows too."""
-        inner: list[DataFrame] = []
-        token = lateness.side.set(lambda build, _: build())
-        counted = lateness._counted
-        lateness._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
-        try:
-            shown = self.case(rows)
-        finally:
-            lateness.side.reset(token)
-            lateness._counted = counted
+        shown, inner = epochs.told(lambda: self.case(rows))
         signed = ["rank", "__diff"] if self.case.options["emit"] == "updates" else ["rank"]
         assert shown.columns == [*rows.columns, *signed]
-        if inner:
-            return inner[0]
+        if inner is not None:
+            return inner
         whole = F.struct(*rows.columns).alias(told.ROW)
         return shown.select(
             F.lit(told.RESULT).alias(told.KIND), whole, F.col("rank").alias(kernel.RANK), F.col(kernel.DIFF)
@@ -141,15 +115,7 @@ class Query:
                 out.refused.append((row, each[told.LATE_US]))
 
     def watermark(self, epoch: int) -> int:
-        line = (self.folder / "checkpoint" / "offsets" / str(epoch)).read_text().splitlines()[1]
-        return (int(json.loads(line)["batchWatermarkMs"]) - int(EPOCH.timestamp() * 1_000)) * 1_000
-
-    def has_input(self, epoch: int) -> bool:
-        def offset(number: int) -> int:
-            path = self.folder / "checkpoint" / "offsets" / str(number)
-            return int(json.loads(path.read_text().splitlines()[2])["logOffset"]) if number >= 0 else -1
-
-        return offset(epoch) > offset(epoch - 1)
+        return (watermarks_ms(self.folder)[epoch] - int(EPOCH.timestamp() * 1_000)) * 1_000
 
 
 def expected_of(row: Row) -> dict[str, Any]:
@@ -218,7 +184,7 @@ def test_the_first_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: 
 
     twin, todo, kinds = case.twin(), list(parts), Counter[str]()
     for number in sorted(query.epochs):
-        rows = todo.pop(0) if query.has_input(number) else []
+        rows = todo.pop(0) if number in with_input(tmp_path) else []
         expected, found = twin.epoch(rows, query.watermark(number)), query.epochs[number]
         assert shown(found.told) == shown(expected.told), f"epoch {number}"
         assert Counter((row.value["id"], late) for row, late in found.refused) == Counter(

@@ -7,8 +7,6 @@ late depends on them, and the watermark that each epoch had.
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -19,17 +17,17 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from millrace.flow import aggregates as mr
-from millrace.flow import late, lateness
+from millrace.flow import late
 from millrace.flow.late import Late
-from millrace.flow.lateness import side
 from millrace.flow.windows import session, window
-from millrace.kernel import clock, told
+from millrace.kernel import told
 from millrace.kernel import windows as kernel
 from millrace.model.windows import Epoch, Refused, Result, Row, Windows
 from millrace.testing.checkpoints import forget_commit
+from tests.kernel import epochs
+from tests.kernel.epochs import drained, events, put, watermarks_ms, with_input
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -37,7 +35,7 @@ pytestmark = pytest.mark.spark
 START = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAG_S = 20
-SCHEMA = "key string, at timestamp, whole long, text string, price decimal(8,2), partition int"
+SCHEMA = "key string, at timestamp, whole long, text string, price decimal(8,2)"
 POLICIES = {
     "aside": late.side("aside"),
     "drop": late.drop(),
@@ -110,14 +108,9 @@ class Query:
         self.build, self.policy, self.emit = build, policy, emit
         self.epochs: dict[int, Epoch] = {}
         self.watermarks: dict[int, int] = {}
-        self.columns: list[str] = []
-        self.all: DataFrame | None = None
-        clock.install(self.spark)
-        (folder / "in").mkdir()
 
     def write(self, number: int, rows: list[Row]) -> None:
-        path = self.folder / "in" / f"{number:04}.json"
-        lines = [
+        lines = (
             {
                 "key": row.key,
                 "at": (EPOCH + timedelta(microseconds=row.time)).isoformat(timespec="microseconds"),
@@ -127,41 +120,16 @@ class Query:
                 "partition": 0,
             }
             for row in rows
-        ]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-
-    def _frame(self) -> DataFrame:
-        files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
-        own = clock.Clock(LAG_S * 1_000, 0, folder=(self.folder / "clock").as_uri())
-        seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-        return own.on(files.observe("clock", seen), "at").drop("partition")
+        )
+        put(self.folder / "in", number, lines)
 
     def run(self) -> None:
-        inner: list[DataFrame] = []
-        token = side.set(lambda build, _: build())
-        counted = lateness._counted
-        lateness._counted = lambda told: inner.append(counted(told)) or inner[-1]  # type: ignore[func-returns-value]
-        try:
-            shown = self.build(self._frame(), by="key", emit=self.emit, late=self.policy, **AGGREGATES)
-        finally:
-            side.reset(token)
-            lateness._counted = counted
-        self.columns = shown.columns
-        query = (
-            inner[0]
-            .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .foreachBatch(self._keep)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        for report in query.recentProgress:
-            for state in report["stateOperators"]:
-                assert state["numRowsDroppedByWatermark"] == 0
-        for line in (self.folder / "checkpoint" / "offsets").iterdir():
-            if line.name.isdigit():
-                self.watermarks[int(line.name)] = json.loads(line.read_text().splitlines()[1])["batchWatermarkMs"]
+        given: Any = {"by": "key", "emit": self.emit, "late": self.policy, **AGGREGATES}
+        frame = events(self.spark, self.folder, SCHEMA, LAG_S)
+        _, inner = epochs.told(lambda: self.build(frame, **given))
+        assert inner is not None
+        drained(inner, self.folder, self._keep)
+        self.watermarks = watermarks_ms(self.folder)
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
         out = self.epochs[epoch] = Epoch()
@@ -280,15 +248,3 @@ def test_what_is_final_does_not_depend_on_the_cuts_and_is_what_a_batch_gives(
 def tuple_of(row: Any) -> tuple[Any, ...]:
     start, end = us(row.window_start.replace(tzinfo=UTC)), us(row.window_end.replace(tzinfo=UTC))
     return (row.key, start, end, tuple(row[name] for name in AGGREGATES))
-
-
-def with_input(folder: Path) -> set[int]:
-    """The epochs that read a file: the others only close windows."""
-    found, last = set(), None
-    for path in sorted((folder / "checkpoint" / "offsets").iterdir(), key=lambda path: path.name.zfill(9)):
-        if path.name.isdigit():
-            offset = path.read_text().splitlines()[2]
-            if offset != last:
-                found.add(int(path.name))
-            last = offset
-    return found
