@@ -26,6 +26,7 @@ def put(folder: Path, number: int, rows: Iterable[dict[str, Any]]) -> None:
 def events(spark: SparkSession, folder: Path, schema: str, lag_s: int, files: str = "in") -> DataFrame:
     """The rows of the files, with a clock on their column `at`; `partition` says whose they are."""
     clock.install(spark)
+    (folder / files).mkdir(exist_ok=True)
     read = spark.readStream.schema(f"{schema}, partition int").option("maxFilesPerTrigger", 1)
     own = clock.Clock(lag_s * 1_000, 0, folder=(folder / "clock").as_uri())
     seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))

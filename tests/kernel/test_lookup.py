@@ -133,6 +133,7 @@ class Query:
 
     def frames(self, table: CapturedTable = TABLE) -> tuple[DataFrame, DataFrame]:
         reader = self.spark.readStream.option("maxFilesPerTrigger", 1)
+        (self.folder / "records").mkdir(exist_ok=True)
         events = epochs.events(self.spark, self.folder, EVENTS, LAG_S, "events")
         records = reader.schema(RECORDS).json(str(self.folder / "records")).withColumn("value", F.unbase64("value"))
         shape = T.StructType([T.StructField(each.name, T._parse_datatype_string(each.spark)) for each in table.columns])

@@ -180,7 +180,7 @@ def as_told(results: list[Result], kind: str, policy: Late) -> list[Result]:
 CASES = [(kind, policy, emit) for emit in ("final", "updates") for policy in POLICIES for kind in KINDS]
 
 
-@pytest.mark.parametrize(("kind", "policy", "emit"), todays(CASES, 5))
+@pytest.mark.parametrize(("kind", "policy", "emit"), todays(CASES, 4))
 def test_windows_are_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, kind: str, policy: str, emit: str
 ) -> None:
