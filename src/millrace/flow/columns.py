@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from millrace.errors import OptionInvalid, TimeUnknown, Where, nearest
+from millrace.flow.aggregates import Aggregate
 from millrace.kernel.calling import quoted
 
 By: TypeAlias = str | Column | Sequence[str | Column]
@@ -61,3 +62,19 @@ def keys_of(rows: DataFrame, by: By) -> dict[str, Column]:
     columns = [F.col(quoted(each)) if isinstance(each, str) else each for each in given]
     names = rows.select(*columns).columns if columns else []
     return dict(zip(names, columns, strict=True))
+
+
+def spoken(rows: DataFrame, keys: Mapping[str, Column]) -> str:
+    """The key and its types in words, for what an operator's state means."""
+    fields = rows.select(*keys.values()).schema if keys else ()
+    return "".join(f" by {field.name} {field.dataType.simpleString()}" for field in fields)
+
+
+def looked_at(aggregate: Aggregate) -> tuple[Column, ...]:
+    """What an aggregate looks at; of a position both of its columns."""
+    if aggregate.of is None:
+        return (F.lit(True),)
+    if aggregate.kind == "count" and isinstance(aggregate.of, str):
+        return (F.expr(aggregate.of),)
+    given = [each for each in (aggregate.of, aggregate.beside) if each is not None]
+    return tuple(F.col(quoted(each)) if isinstance(each, str) else each for each in given)

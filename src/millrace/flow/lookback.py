@@ -12,7 +12,7 @@ from millrace import durations
 from millrace.errors import OptionInvalid, Where
 from millrace.flow import lateness
 from millrace.flow.aggregates import Aggregate, checked
-from millrace.flow.columns import By, keys_of, time_of
+from millrace.flow.columns import By, keys_of, looked_at, spoken, taken_out, time_of
 from millrace.flow.late import Late
 from millrace.flow.lookback_batch import batch
 from millrace.flow.nodes import caller
@@ -71,9 +71,8 @@ def lookback(
         return kernel.lookback(rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct)
 
     told = lateness.told(build, late, where)
-    # Spark forgets behind an operator which column has the watermark; it is the same one, and the same watermark.
     return told.where(F.col(KIND).isin(RESULT, ALLOWED)).select(
-        *(F.col(f"{ROW}.{quoted(each.name)}").alias(each.name, metadata=each.metadata) for each in rows.schema),
+        *taken_out(ROW, rows.schema),
         *(F.col(quoted(name)) for name in asked),
         *([F.col(kernel.CORRECTED).alias(CORRECTED)] if correct else []),
     )
@@ -99,16 +98,7 @@ def _asked(name: str, aggregate: Aggregate, where: Where) -> kernel.Asked:
     if aggregate.kind == "last_n" and not (type(aggregate.most) is int and 1 <= aggregate.most <= kernel.MOST_VALUES):
         remedy = f"a whole number from 1 to {kernel.MOST_VALUES}"
         raise OptionInvalid(name="lookback", option=f"{name}'s n", given=aggregate.most, remedy=remedy, where=where)
-    return kernel.Asked(aggregate.kind, _looked_at(aggregate), over_us, aggregate.most)
-
-
-def _looked_at(aggregate: Aggregate) -> tuple[Column, ...]:
-    if aggregate.of is None:
-        return (F.lit(True),)
-    if aggregate.kind == "count" and isinstance(aggregate.of, str):
-        return (F.expr(aggregate.of),)
-    given = [each for each in (aggregate.of, aggregate.beside) if each is not None]
-    return tuple(F.col(quoted(each)) if isinstance(each, str) else each for each in given)
+    return kernel.Asked(aggregate.kind, looked_at(aggregate), over_us, aggregate.most)
 
 
 def _kept(
@@ -121,8 +111,7 @@ def _kept(
 ) -> str:
     """In words, what the state means. With a longer interval or grace, events would be gone that it asks for."""
     longest = durations.spoken(max(each.over_us for each in asked.values()) // 1_000)
-    types = {field.name: field.dataType.simpleString() for field in rows.select(*keys.values()).schema} if keys else {}
-    by = "".join(f" by {name} {kind}" for name, kind in types.items())
+    by = spoken(rows, keys)
     grace = f", and for {durations.spoken(late.grace_ms)} more" if late.grace_ms else ""
     whole = f"; whole rows: {rows.schema.simpleString()}" if correct else ""
     return f"events of the last {longest}{grace}{by}: {shape}{whole}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.flow.windows import EMISSIONS, END
 from millrace.kernel import top as kernel
-from millrace.kernel.calling import quoted
+from millrace.kernel.calling import quoted, words
 from millrace.kernel.told import KIND, RESULT, ROW
 
 if TYPE_CHECKING:
@@ -252,18 +252,13 @@ def _chosen(asked: _Asked, late: Late | None, *, ends: bool, closed: bool) -> La
 
 def _kept(rows: DataFrame, asked: _Asked, grace_ms: int) -> str:
     """In words, what the state means."""
-    order = ", ".join(f"{_text(column)}{' descending' if descending else ''}" for column, descending in asked.order)
-    by = ", ".join(_text(column) for column in asked.keys.values())
+    order = ", ".join(f"{words(column)}{' descending' if descending else ''}" for column, descending in asked.order)
+    by = ", ".join(words(column) for column in asked.keys.values())
     of = f" of {', '.join(asked.of)} as of {asked.time}" if asked.of else ""
     ends = f" for {durations.spoken(asked.ttl_ms)}" if asked.ttl_ms else ""
     ends += f" until {durations.spoken(grace_ms)} after {END}" if END in asked.keys else ""
     told = "" if asked.updates else ", told then"
     return f"the first {asked.n} by {by} in order of {order}{of}{ends}{told}: {rows.schema.simpleString()}"
-
-
-def _text(column: Column) -> str:
-    java: Any = column._jc
-    return str(java.toString())
 
 
 def _batch(rows: DataFrame, asked: _Asked) -> DataFrame:

@@ -5,7 +5,7 @@ On a stream they are the kernel's, which tells late rows apart; on a batch they 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,14 +15,14 @@ from millrace import durations
 from millrace.errors import OptionInvalid, Where
 from millrace.flow import lateness
 from millrace.flow.aggregates import Aggregate, checked
-from millrace.flow.columns import CLOSED, By, keys_of, time_of
+from millrace.flow.columns import CLOSED, By, keys_of, looked_at, spoken, time_of
 from millrace.flow.edges import Edges, edges
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
 from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import windows as kernel
-from millrace.kernel.calling import quoted
+from millrace.kernel.calling import quoted, words
 from millrace.kernel.told import KIND, RESULT
 from millrace.kernel.values import Unfit
 
@@ -101,7 +101,7 @@ def _windows(
         if column in (START, END, REPLACES) or (column in keys and column in wanted):
             remedy = "give it another name: results have a column of that one"
             raise OptionInvalid(name=name, option=column, given="a key or aggregate", remedy=remedy, where=where)
-    values: dict[str, tuple[str, Column]] = {column: (each.kind, _looked_at(each)) for column, each in wanted.items()}
+    values: dict[str, tuple[str, Column]] = {column: (each.kind, looked_at(each)[0]) for column, each in wanted.items()}
     if not rows.isStreaming:
         return _batch(rows, shape, gap_us, keys, at, values)
     # A longer grace would find the state of windows gone that it still takes rows for.
@@ -147,24 +147,10 @@ def _kept(
 ) -> str:
     """In words, what the window's state means."""
     what = f"windows of {shape}" if shape else f"sessions with a gap of {durations.spoken(gap_us // 1_000)}"
-    types = {field.name: field.dataType.simpleString() for field in rows.select(*keys.values()).schema} if keys else {}
-    by = "".join(f" by {name} {kind}" for name, kind in types.items())
+    by = spoken(rows, keys)
     looked = [(kind, column, rows.select(column).schema[0].dataType) for kind, column in values.values()]
-    held = ", ".join(f"{kind} of {_text(column)} {type_.simpleString()}" for kind, column, type_ in looked)
+    held = ", ".join(f"{kind} of {words(column)} {type_.simpleString()}" for kind, column, type_ in looked)
     return f"{what}{by}: {held}"
-
-
-def _text(column: Column) -> str:
-    java: Any = column._jc
-    return str(java.toString())
-
-
-def _looked_at(aggregate: Aggregate) -> Column:
-    if aggregate.of is None:
-        return F.lit(True)
-    if not isinstance(aggregate.of, str):
-        return aggregate.of
-    return F.expr(aggregate.of) if aggregate.kind == "count" else F.col(quoted(aggregate.of))
 
 
 def _batch(

@@ -49,6 +49,12 @@ def unpacked(row: Column, schema: StructType) -> Column:
     return Column(operator(SparkSession.active(), "Packed").unpack(row._jc, schema.json()))
 
 
+def words(column: Column) -> str:
+    """An expression as Spark writes it."""
+    java: Any = column._jc
+    return str(java.toString())
+
+
 def quoted(name: str) -> str:
     """A column's name as Spark's expressions take it, whatever is in it."""
     return f"`{name.replace('`', '``')}`"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NumericType
 
-from millrace.kernel.calling import operator, quoted
+from millrace.kernel.calling import operator, quoted, words
 from millrace.kernel.told import KIND, LATE_US, ROW
 from millrace.kernel.values import Unfit, carried, held_type, restored
 
@@ -111,7 +110,7 @@ def lookback(
 def _slot(rows: DataFrame, asked: Asked) -> tuple[str, Column]:
     """What an aggregate looks at, and how it is carried: alike for all that look at the same."""
     types = [rows.select(column).schema[0].dataType for column in asked.columns]
-    names = ", ".join(_text(column) for column in asked.columns)
+    names = ", ".join(words(column) for column in asked.columns)
     if asked.kind == "count":
         (column,) = asked.columns
         seen = column if isinstance(types[0], BooleanType) else column.isNotNull()
@@ -124,11 +123,6 @@ def _slot(rows: DataFrame, asked: Asked) -> tuple[str, Column]:
         return f"({names})", F.when(known, F.struct(*degrees))
     held_type(asked.kind, types[0])  # or it is unfit
     return names, carried(asked.columns[0], types[0])
-
-
-def _text(column: Column) -> str:
-    java: Any = column._jc
-    return str(java.toString())
 
 
 def _result(result: Column, kind: str, type_: DataType) -> Column:

@@ -1,9 +1,6 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.Arrays;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -24,12 +21,7 @@ public final class Dedup {
       .add("kind", DataTypes.IntegerType).add("lateUs", DataTypes.LongType).add("row", DataTypes.BinaryType);
 
   public static Dataset<Row> stream(Dataset<Row> rows, String settings) {
-    JsonNode told;
-    try {
-      told = new ObjectMapper().readTree(settings);
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
+    JsonNode told = Json.read(settings);
     int keys = told.get("keys").asInt();
     long ttlUs = told.get("ttlUs").asLong();
     boolean byArrival = told.get("byArrival").asBoolean();

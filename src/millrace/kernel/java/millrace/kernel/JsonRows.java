@@ -3,24 +3,18 @@ package millrace.kernel;
 import java.io.Serializable;
 import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
-import java.util.List;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.classic.ExpressionUtils;
-import org.apache.spark.sql.types.AbstractDataType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.ObjectType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Reads a JSON object whose fields are known, several times faster than Spark's `from_json`, and gives what that gives:
@@ -61,12 +55,7 @@ public final class JsonRows implements Serializable {
     for (StructField field : row.fields()) {
       if (kind(field.dataType()) == null) return ExpressionUtils.column(new Literal(null, type));
     }
-    Expression reader = new Literal(new JsonRows(row, utc), new ObjectType(JsonRows.class));
-    List<Expression> arguments = List.of(ExpressionUtils.expression(bytes));
-    List<AbstractDataType> types = List.of((AbstractDataType) DataTypes.BinaryType);
-    return ExpressionUtils.column(new Invoke(
-        reader, "row", type, CollectionConverters.asScala(arguments).toList(),
-        CollectionConverters.asScala(types).toList(), true, true, true));
+    return Invoked.column(new JsonRows(row, utc), "row", type, bytes, DataTypes.BinaryType);
   }
 
   private static Kind kind(DataType type) {

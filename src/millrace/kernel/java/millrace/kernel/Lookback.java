@@ -1,8 +1,5 @@
 package millrace.kernel;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.List;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -22,12 +19,7 @@ import org.apache.spark.sql.types.StructType;
 public final class Lookback {
   public static Dataset<Row> stream(Dataset<Row> rows, String json) {
     StructType in = rows.schema();
-    LookbackSettings settings;
-    try {
-      settings = LookbackSettings.of(new ObjectMapper().readTree(json), in);
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
+    LookbackSettings settings = LookbackSettings.of(Json.read(json), in);
     List<String> keys = List.of(in.fieldNames()).subList(0, settings.keys());
     StructType group = new StructType(keys.stream().map(in::apply).toArray(StructField[]::new));
     StructType out = new StructType().add("row", settings.event());

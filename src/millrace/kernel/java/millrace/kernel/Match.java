@@ -1,8 +1,5 @@
 package millrace.kernel;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
@@ -69,11 +66,7 @@ public final class Match {
   }
 
   private static MatchSettings settings(String told) {
-    try {
-      return MatchSettings.of(new ObjectMapper().readTree(told));
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
+    return MatchSettings.of(Json.read(told));
   }
 
   private Match() {}

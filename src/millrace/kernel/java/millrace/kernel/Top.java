@@ -1,9 +1,6 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.Arrays;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -25,12 +22,7 @@ public final class Top {
       .add("rank", DataTypes.IntegerType).add("diff", DataTypes.IntegerType);
 
   public static Dataset<Row> stream(Dataset<Row> rows, String told) {
-    JsonNode json;
-    try {
-      json = new ObjectMapper().readTree(told);
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
+    JsonNode json = Json.read(told);
     TopSettings settings = new TopSettings(json);
     StructType schema = rows.schema();
     StructType key = new StructType(Arrays.copyOf(schema.fields(), settings.keys()));

@@ -1,9 +1,6 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.Column;
@@ -32,12 +29,7 @@ public final class Windows {
       new StructType().add("start", DataTypes.LongType).add("end", DataTypes.LongType);
 
   public static Dataset<Row> stream(Dataset<Row> rows, String settings) {
-    JsonNode json;
-    try {
-      json = new ObjectMapper().readTree(settings);
-    } catch (IOException impossible) {
-      throw new UncheckedIOException(impossible);
-    }
+    JsonNode json = Json.read(settings);
     WindowSettings told = new WindowSettings(json);
     List<String> keys = texts(json.get("keys"));
     List<String> values = texts(json.get("values"));
