@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -51,6 +51,9 @@ bench-capture: setup ## captures against Debezium with its defaults and against 
 
 bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark by hand (EVENTS=4000000)
 	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
+
+bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10)
+	@$(BIN)/python -m bench.latency --rates $(or $(RATES),200,2000,10000) --shapes $(or $(SHAPES),stateless,keyed,lookback,chain,match) --epochs $(or $(EPOCHS),10,60)
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows

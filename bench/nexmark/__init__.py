@@ -5,6 +5,6 @@ events      the model: persons, auctions and bids, 1 : 3 : 46, made by Spark and
 flows       the queries in Millrace
 by_hand     some of them as one would write them on Spark without Millrace
 batch       what each must give, as a batch over the same topics, and the comparison
-flink       the same in Flink SQL, in an environment and a process of its own (flink_process)
+flink       the same in Flink SQL
 __main__    the run
 """

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.flink import JAVA, VERSION
 from bench.kernel import cpu_s
 from bench.nexmark import batch, by_hand, flink, flows
 from bench.nexmark.events import Model
@@ -199,10 +200,10 @@ def main() -> None:
             peer = None
             if not args.no_flink:
                 peer = stack.enter_context(flink.Flink(local.address(settings, "kafka"), folder))
-                print(f"Flink {flink.VERSION}: {', '.join(f'{k}={v}' for k, v in flink.OPTIONS.items())}, {flink.JAVA}")
+                print(f"Flink {VERSION}: {', '.join(f'{k}={v}' for k, v in flink.OPTIONS.items())}, {JAVA}")
             found = measured(bench, queries, args.rounds, peer)
     figures = {query: {side: vars(each) for side, each in sides.items()} for query, sides in found.items()}
-    peers = f"Flink SQL {flink.VERSION}" if peer else "PySpark by hand"
+    peers = f"Flink SQL {VERSION}" if peer else "PySpark by hand"
     print(json.dumps({"bench": "nexmark", "ratios": report(found), "figures": figures, "peer": peers}))
     sys.stdout.flush()
 

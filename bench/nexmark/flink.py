@@ -1,30 +1,18 @@
 """The peer: the same queries in Flink SQL over the same topics, results to `blackhole`.
 
-Flink has an environment of its own in Millrace's cache, made at the first use, and a process of its own that lives as
-long as the benchmark, so that its JVM is as warm as Spark's. q5 and q7 take the first of a window in one pass, as the
-flows do: the published ones join each window with itself, which costs Flink more. q3 and q4 are as published.
+Flink's process lives as long as the benchmark, so that its JVM is as warm as Spark's. q5 and q7 take the first of a
+window in one pass, as the flows do: the published ones join each window with itself, which costs Flink more. q3 and q4
+are as published.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
-import psutil
-
+from bench import flink
 from bench.nexmark import flows
-from millrace import config
 from millrace.flow import Topic
 from millrace.flow.schema import columns
-from millrace.local import jars, java
-
-VERSION = "2.3.0"
-_FOLDER = Path(__file__).parent
 
 OPTIONS = {
     "parallelism.default": "2",
@@ -41,7 +29,6 @@ OPTIONS = {
     "taskmanager.memory.managed.size": "1 gb",
     "taskmanager.memory.network.max": "256 mb",
 }
-JAVA = ("-Xmx2g",)
 
 _TYPES = {"long": "BIGINT", "string": "STRING", "timestamp": "TIMESTAMP_LTZ(3)"}
 _HOPS = "HOP(TABLE bids, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND)"
@@ -109,90 +96,36 @@ SQL = {
 }
 
 
-@dataclass
-class Flink:
-    """Flink while it runs; leaving it ends it."""
-
-    bootstrap: str
-    work: Path
-    process: subprocess.Popen[str] = field(init=False)
-
-    def __enter__(self) -> Flink:
-        python = environment()
-        home = {"JAVA_HOME": str(java.find().resolve().parent.parent), "JVM_ARGS": " ".join(JAVA)}
-        with (self.work / "flink.log").open("w") as log:
-            self.process = subprocess.Popen(
-                [str(python), str(_FOLDER / "flink_process.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "FLINK_LOG_DIR": str(self.work), **home},
-            )
-        options = {
-            **OPTIONS,
-            "execution.checkpointing.dir": (self.work / "flink-checkpoints").as_uri(),
-            "io.tmp.dirs": str(self.work),
-        }
-        connectors = [path.as_uri() for path in jars.paths("flink", lock=_FOLDER / "flink.lock")]
-        tables = [self._table(topic) for topic in (flows.persons, flows.auctions, flows.bids)]
-        self._ask(options=options, jars=connectors, tables=tables)
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(60)
+class Flink(flink.Flink):
+    def __init__(self, bootstrap: str, work: Path) -> None:
+        tables = [_table(topic, bootstrap) for topic in (flows.persons, flows.auctions, flows.bids)]
+        super().__init__(work, OPTIONS, [_escaped(table) for table in tables])
 
     def seconds(self, query: str) -> float:
         """How long it takes to read what is there."""
         made = f"CREATE TABLE {query} WITH ('connector' = 'blackhole') AS {SQL[query]}"
-        return float(self._ask(insert=made, after=[f"DROP TABLE {query}"])["seconds"])
-
-    def cpu_s(self) -> float:
-        own = psutil.Process(self.process.pid)
-        return sum(sum(each.cpu_times()[:2]) for each in [own, *own.children(recursive=True)])
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        # A word of SQL to Flink.
-        self.process.stdin.write(json.dumps(request).replace("dateTime", "`dateTime`") + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"Flink ended:\n{(self.work / 'flink.log').read_text()[-3_000:]}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def _table(self, topic: Topic) -> str:
-        assert topic.schema is not None
-        named = columns(topic.name, topic.schema, topic.where)
-        fields = [f"{name} {_TYPES[kind]}" for name, kind in named.items()]
-        told = ["arrival AS PROCTIME()", "WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND"]
-        options = {
-            "connector": "kafka",
-            "topic": topic.name,
-            "properties.bootstrap.servers": self.bootstrap,
-            "properties.isolation.level": "read_committed",
-            "scan.startup.mode": "earliest-offset",
-            "scan.bounded.mode": "latest-offset",
-            "format": "json",
-            "json.timestamp-format.standard": "ISO-8601",
-        }
-        words = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
-        return f"CREATE TABLE {topic.name} ({', '.join(fields + told)}) WITH ({words})"
+        return float(self.ask(insert=_escaped(made), after=[f"DROP TABLE {query}"])["seconds"])
 
 
-def environment() -> Path:
-    """The Python of Flink's environment, which is made if it is not there."""
-    folder = config.cache_folder() / "flink" / VERSION
-    python, ready = folder / "bin" / "python", folder / "ready"
-    if not ready.exists():
-        print(f"installing Flink {VERSION} into {folder}: 700 MB", flush=True)
-        uv = str(Path(sys.executable).with_name("uv"))
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True)
-        wanted = [f"apache-flink=={VERSION}"]
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *wanted], check=True)
-        ready.touch()
-    return python
+def _escaped(statement: str) -> str:
+    """A word of SQL to Flink."""
+    return statement.replace("dateTime", "`dateTime`")
+
+
+def _table(topic: Topic, bootstrap: str) -> str:
+    assert topic.schema is not None
+    named = columns(topic.name, topic.schema, topic.where)
+    fields = [f"{name} {_TYPES[kind]}" for name, kind in named.items()]
+    told = ["arrival AS PROCTIME()", "WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND"]
+    options = {
+        "connector": "kafka",
+        "topic": topic.name,
+        "properties.bootstrap.servers": bootstrap,
+        "properties.isolation.level": "read_committed",
+        "scan.startup.mode": "earliest-offset",
+        "scan.bounded.mode": "latest-offset",
+        "format": "json",
+        "json.timestamp-format.standard": "ISO-8601",
+    }
+    words = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    return f"CREATE TABLE {topic.name} ({', '.join(fields + told)}) WITH ({words})"
