@@ -239,7 +239,6 @@ def _core_options(master: str, scratch: Path) -> dict[str, str]:
 
 def _sql_options(master: str, settings: Settings) -> dict[str, str]:
     state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    files = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(partitions(master, settings.spark.revealed())),
@@ -247,9 +246,8 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
         f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         # Real-time mode refuses format 1, and a checkpoint cannot change its format later.
         f"{_STATE_STORE}.checkpointFormatVersion": "2",
-        # The default one runs a `readlink` process for every local file. Checkpoints are always paths of a mounted
-        # file system here, where a rename is atomic.
-        "spark.sql.streaming.checkpointFileManagerClass": files,
+        # Spark's own start a process for every file. Checkpoints are always paths of a mounted file system here.
+        "spark.sql.streaming.checkpointFileManagerClass": "millrace.kernel.CheckpointFiles",
     }
 
 
