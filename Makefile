@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -63,6 +63,9 @@ bench-match: setup ## patterns: the same answers as Flink's MATCH_RECOGNIZE
 
 bench-lookup: setup ## a lookup in a captured table against a broadcast join of one that does not change
 	@$(BIN)/python -m bench.lookup
+
+bench-enrich: setup ## events enriched from tables of 1 and 10 million rows that change
+	@$(BIN)/python -m bench.enrich
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)

@@ -57,7 +57,7 @@ def test_nobody_writes_over_a_file_that_may_not_be_replaced(spark: SparkSession,
     files = Files(spark, tmp_path)
     first, second = files.writing("1", "mine"), files.writing("1", "theirs")
     first.close()
-    with pytest.raises(Py4JJavaError, match="org.apache.hadoop.fs.FileAlreadyExistsException"):
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
         second.close()
     assert (tmp_path / "1").read_text() == "mine"
     files.writing("1", "new", over=True).close()
