@@ -253,16 +253,17 @@ def _writer(
             fanout.check(stream, signed, called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
     (stream,) = flow.streams
-    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay)
+    in_real_time = realtime.runs_so(flow, log, once=once)
+    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay, at_once=in_real_time)
     result = sides.plan(lambda: called(stream, frames, spark_log))
     if flow.epoch_ms is not None and isinstance(result, DataFrame):
-        realtime.refuse(stream, result, aside=sides.topic)
-    if sides.told is not None and sides.topic is not None:
+        realtime.refuse(stream, result)
+    if sides.told is not None and sides.divides_epochs:
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
     writer = (
         output.records(stream, result)
         .writeStream.format(log.data_source.format)
-        .outputMode("update" if realtime.runs_so(flow, log, once=once) else output.output_mode(stream, result, noted))
+        .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
         .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )
