@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -45,6 +45,9 @@ wheel: kernel ## build the wheel into dist/, the compiled Java inside
 
 bench-kernel: setup ## latest-by-key in Java against the same in Python, on Spark
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python pyarrow && $(BIN)/python -m bench.kernel
+
+bench-operators: setup ## each operator of the kernel beside Python and RocksDB alone
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python pyarrow 'pandas<3' && $(BIN)/python -m bench.operators
 
 bench-capture: setup ## captures against Debezium with its defaults and against pg_recvlogical
 	@$(BIN)/python -m bench.capture

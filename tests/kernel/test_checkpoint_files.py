@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kernel.epochs import put
@@ -76,7 +77,7 @@ def test_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     files.own.delete(files.path("a"))
     assert files.names() == []
     elsewhere = files.java.org.apache.hadoop.fs.Path("hdfs://host/x")
-    with pytest.raises(Py4JJavaError, match="Wrong FS"):
+    with pytest.raises(IllegalArgumentException, match="Wrong FS"):
         files.java.millrace.kernel.CheckpointFiles(elsewhere, files.options)
 
 
