@@ -112,6 +112,10 @@ def test_rows_leave_at_once_and_a_stop_ends_the_epoch(project: Project, spark: S
         come(run, project, 60)
     assert counted(project) == truth(60)
     assert sorted(ids(project)) == list(range(60))
+    # What real time gave has an id; those of different records differ.
+    marked = {record.text: dict(record.headers).get("millrace-id") for record in project.log.read("doubled")}
+    given = [name for name in marked.values() if name is not None]
+    assert 45 <= len(given) == len(set(given)) <= 50  # the run that ends read what was there when it began
 
 
 @pytest.mark.turn(1, 2)

@@ -260,8 +260,9 @@ def _writer(
         realtime.refuse(stream, result)
     if sides.told is not None and sides.divides_epochs:
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
+    records = output.records(stream, result)
     writer = (
-        output.records(stream, result)
+        (output.identified(records) if in_real_time else records)
         .writeStream.format(log.data_source.format)
         .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
         .options(**log.data_source.options)
