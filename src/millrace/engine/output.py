@@ -45,10 +45,10 @@ def records(stream: Stream, result: Any, *, streaming: bool = True) -> DataFrame
     return result.select(key.alias("key"), value)
 
 
-def write(records: DataFrame, log: Log, **options: int) -> None:
+def write(records: DataFrame, log: Log, **options: str) -> None:
     """Writes a batch of records that say their topic."""
     data = log.data_source
-    records.write.format(data.format).options(**data.options, **options).mode("append").save()
+    records.write.format(data.format).options(**{**data.options, **options}).mode("append").save()
 
 
 def output_mode(stream: Stream, result: DataFrame, noted: Iterable[Operator] = ()) -> str:

@@ -116,6 +116,12 @@ class FlowFailed(ServerError):
     fix = "see {log}; its checkpoint is whole, and running it again goes on from there"
 
 
+class DeadLettersOwed(ServerError):
+    code = "MR-DEAD-LETTERS-OWED"
+    text = "records of {topic!r} that do not fit are not among its dead letters yet ({reason})"
+    fix = "none is lost: they are tried again, and by the next run; details are in {log}"
+
+
 class TrafficFailed(UserError):
     code = "MR-TRAFFIC-FAILED"
     text = "the function of traffic {name!r} failed ({kind}: {reason})"
