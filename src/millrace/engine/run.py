@@ -61,6 +61,7 @@ STOP_S = 60.0
 _LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
 _TEND_S = 10.0
+_REACH_S = 3.0
 
 _logger = logging.getLogger("millrace.engine")
 
@@ -394,6 +395,8 @@ class Run:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
         for flow in self._waiting.ready():
             try:
+                if flow.name in self._troubled:  # perhaps of a broker that is still away, and starting asks it a lot
+                    self._log.topics.reach(_REACH_S)
                 self._start_flow(flow, () if flow.name in self._begun else self.fresh)
             except MillraceError as error:
                 self._fail(flow, error)
