@@ -26,6 +26,9 @@ from millrace.errors import DeadLettersOwed, MillraceError
 
 # How long the end of a run waits for the last ones. A broker that is there needs a second.
 FINISH_S = 20.0
+# What takes longer is told of before it has failed: it may wait for Spark's slots, which flows hold that wait for a
+# broker.
+SLOW_S = 30.0
 _LOOK_S = 0.5
 
 # A flow, and the outside name of a topic that it reads.
@@ -40,6 +43,7 @@ class _Due:
     span: Span
     tries: Restarts = field(default_factory=Restarts)
     trouble: DeadLettersOwed | None = None
+    begun: float | None = None
 
 
 class Keeping(threading.Thread):
@@ -65,8 +69,10 @@ class Keeping(threading.Thread):
 
     def troubles(self) -> dict[str, DeadLettersOwed]:
         """The flows whose letters could not be written so far, and why."""
+        slow = time.monotonic() - SLOW_S
         with self._changed:
-            return {flow: due.trouble for (flow, _), due in self._due.items() if due.trouble is not None}
+            told = [(flow, due.trouble or self._slow(due, slow)) for (flow, _), due in self._due.items()]
+        return {flow: trouble for flow, trouble in told if trouble is not None}
 
     @property
     def busy(self) -> bool:
@@ -114,7 +120,7 @@ class Keeping(threading.Thread):
     def _attempt(self, place: _Place, due: _Due) -> bool:
         """Whether there is any use in going on: not without Spark's process, of whose end the run will say."""
         assert self._spark is not None
-        span = due.span
+        span, due.begun = due.span, time.monotonic()
         try:
             due.letters.keep(self._spark, span)
         except Exception as error:
@@ -123,7 +129,7 @@ class Keeping(threading.Thread):
             self._failed(due, error)
         else:
             with self._changed:
-                due.tries, due.trouble = Restarts(), None
+                due.tries, due.trouble, due.begun = Restarts(), None, None
                 if due.span is span:  # otherwise more has come meanwhile
                     self._due.pop(place, None)
                 self._changed.notify_all()
@@ -132,9 +138,13 @@ class Keeping(threading.Thread):
     def _failed(self, due: _Due, error: Exception) -> None:
         reason = error.what if isinstance(error, MillraceError) else failures.reason_of(error)
         with self._changed:
-            due.trouble = self._owed(due, reason)
+            due.trouble, due.begun = self._owed(due, reason), None
             due.tries.failed(time.monotonic(), reason, random.random())  # noqa: S311 -- apart is enough
             self._changed.notify_all()
+
+    def _slow(self, due: _Due, before: float) -> DeadLettersOwed | None:
+        begun = due.begun is not None and due.begun < before
+        return self._owed(due, f"writing them takes longer than {SLOW_S:.0f} s") if begun else None
 
     def _owed(self, due: _Due, reason: str) -> DeadLettersOwed:
         return DeadLettersOwed(topic=due.letters.source.name, reason=reason, log=self._log)
