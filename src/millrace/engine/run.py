@@ -214,13 +214,14 @@ class Run:
         Gives what was heard at last, and raises what ended a flow by itself, or keeps one from running. Flows that have
         not ended after `wait_s` are interrupted.
         """
+        deadline = time.monotonic() + wait_s
         self._waiting.flows.clear()
         for maker in self.makers:
             maker.stop(wait_s)
         try:
             self._end_flows(wait_s)
             heard = self._hear(self.flows.values())
-            owed = self._keeping.finish(min(wait_s, FINISH_S))
+            owed = self._keeping.finish(min(max(deadline - time.monotonic(), 0), FINISH_S))
             self._raise_failure()
             if owed is not None:
                 raise owed
