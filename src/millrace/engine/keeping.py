@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millrace.engine import failures
@@ -124,7 +124,8 @@ class Keeping(threading.Thread):
         try:
             due.letters.keep(self._spark, span)
         except Exception as error:
-            if self._ended or (isinstance(error, Py4JNetworkError) and jvm_ended()):
+            hung_up = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+            if self._ended or (hung_up and jvm_ended()):
                 return False
             self._failed(due, error)
         else:
