@@ -387,6 +387,10 @@ class Run:
         try:
             while (stops := [each for each in stops if not each[1].step()]) and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
+        except KeyboardInterrupt:
+            if self._own_session:  # it is killed next; the call that was interrupted may have left disorder behind
+                stops = []
+            raise
         finally:
             for flow, stop in stops:
                 stop.release()
