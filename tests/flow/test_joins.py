@@ -147,6 +147,7 @@ def test_the_impression_and_the_click(spark: SparkSession) -> None:
         ({"within": ("0 s", "1 s"), "how": "outer"}, '"full"'),
         ({"within": ("0 s", "1 s"), "on": "user"}, "both streams"),
         ({"within": ("0 s", "1 s"), "prefix": "my_"}, "another one"),
+        ({"within": ("0 s", "1 s"), "late": mr.late.side("late")}, "gives them to nobody"),
     ],
 )
 def test_what_cannot_be_joined(spark: SparkSession, given: dict[str, Any], says: str) -> None:

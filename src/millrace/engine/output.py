@@ -55,10 +55,10 @@ def identified(records: DataFrame) -> DataFrame:
     return records.withColumn("headers", F.array(own))
 
 
-def write(records: DataFrame, log: Log, **options: int) -> None:
+def write(records: DataFrame, log: Log, **options: str) -> None:
     """Writes a batch of records that say their topic."""
     data = log.data_source
-    records.write.format(data.format).options(**data.options, **options).mode("append").save()
+    records.write.format(data.format).options(**{**data.options, **options}).mode("append").save()
 
 
 def output_mode(stream: Stream, result: DataFrame, noted: Iterable[Operator] = ()) -> str:

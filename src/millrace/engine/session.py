@@ -42,6 +42,9 @@ JVM_DIE_S = 5
 
 _logger = logging.getLogger("millrace.engine")
 
+# On the way to a JVM that we started: where it logs.
+_LOG = "millrace_log"
+
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
 _SECRET = re.compile(r"password|secret|token|jaas|credential|\.key$", re.IGNORECASE)
@@ -211,6 +214,7 @@ def _launch(conf: SparkConf, logs: Path, master: str) -> None:
             gateway = launch(visible, {"stdout": output, "stderr": output, "start_new_session": True})
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=console) from error
+        setattr(gateway, _LOG, logs / LOG_NAME)
         SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
 
 
@@ -277,8 +281,10 @@ def log_folder(settings: Settings) -> Path:
 
 
 def log_file(settings: Settings) -> Path:
-    """Where Spark's own words go; errors name it for the details."""
-    return log_folder(settings) / LOG_NAME
+    """Where Spark's own words go; errors name it for the details. A session may have been started with other settings,
+    as a test's is: then it is where that one writes."""
+    own: Path | None = getattr(SparkContext._gateway, _LOG, None)
+    return own or log_folder(settings) / LOG_NAME
 
 
 def _java_options(logs: Path, scratch: Path) -> str:

@@ -122,11 +122,14 @@ class Source:
             return column
         return F.coalesce(column, F.lit(_FIRST_TIME).cast("timestamp")).alias(name)
 
-    def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
-        """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
+    def misfits(
+        self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int], options: Mapping[str, str]
+    ) -> DataFrame:
+        """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`.
+        `options` are for the reading."""
         raw = (
             spark.read.format(self.data.format)
-            .options(**self.data.options)
+            .options(**{**self.data.options, **options})
             .option("startingOffsets", json.dumps({self.outside: start}))
             .option("endingOffsets", json.dumps({self.outside: end}))
             .option("includeHeaders", "true")

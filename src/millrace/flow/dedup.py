@@ -71,7 +71,11 @@ def dedup(
     rows = lateness.timed(rows, at)
     note(kept, f"late rows: {chosen}")
     grace_us = chosen.grace_ms * 1_000
-    told = lateness.told(lambda: kernel.dedup(rows, keys, at, ttl_us=ttl_ms * 1_000, grace_us=grace_us), chosen, where)
+
+    def build() -> DataFrame:
+        return kernel.dedup(rows, keys, at, ttl_us=ttl_ms * 1_000, grace_us=grace_us)
+
+    told = lateness.told("dedup", build, chosen, where)
     return told.where(F.col(KIND) == RESULT).select(*taken_out(ROW, rows.schema))
 
 

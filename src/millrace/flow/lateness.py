@@ -43,13 +43,13 @@ def timed(rows: DataFrame, at: Column) -> DataFrame:
     return rows.observe(f"{LATE_METRIC}{next(_numbers)}", none).where(at.isNotNull())
 
 
-def told(build: Callable[[], DataFrame], late: Late, where: Where) -> DataFrame:
+def told(operator: str, build: Callable[[], DataFrame], late: Late, where: Where) -> DataFrame:
     """What an operator tells, late rows counted. `build` makes it; the refused rows in it go to the policy's topic."""
     if late.topic is None:
         return _counted(build())
     divide = side.get()
     if divide is None:
-        raise LateSideOutside(topic=late.topic, where=where)
+        raise LateSideOutside(operator=operator, topic=late.topic, where=where)
     return divide(lambda: _counted(build()), late.topic)
 
 

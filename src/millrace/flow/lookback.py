@@ -70,7 +70,7 @@ def lookback(
         grace_us = late.grace_ms * 1_000
         return kernel.lookback(rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct)
 
-    told = lateness.told(build, late, where)
+    told = lateness.told("lookback", build, late, where)
     return told.where(F.col(KIND).isin(RESULT, ALLOWED)).select(
         *taken_out(ROW, rows.schema),
         *(F.col(quoted(name)) for name in asked),

@@ -91,7 +91,7 @@ def match(
         return kernel.matches(rows, keys=keys, time=at, conditions=conditions, measures=wanted, settings=settings)
 
     try:
-        told = lateness.told(build, late, where) if streams else build()
+        told = lateness.told("match", build, late, where) if streams else build()
     except Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name="match", option="measures", given=str(error), remedy=remedy, where=where) from None

@@ -123,7 +123,7 @@ def _windows(
         return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings)
 
     try:
-        told = lateness.told(build, late, where)
+        told = lateness.told(name, build, late, where)
     except Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name=name, option="aggregates", given=str(error), remedy=remedy, where=where) from None
