@@ -58,7 +58,7 @@ class Histories:
         bounds = [self._now_us(source) - int(config.get("min.compaction.lag.ms", 0)) * 1_000] if compacted else []
         if isinstance(source, Source):
             return Kept(max(bounds, default=None), whole=not lost and source.bounds.start is None)
-        return Kept(max(*bounds, self._begun_us(source, offsets)), whole=not lost)
+        return Kept(max([*bounds, self._begun_us(source, offsets)]), whole=not lost)
 
     def _begun_us(self, source: AnySource, offsets: Mapping[int, tuple[int, int]]) -> int:
         """When the first change of a captured table was that the topic has; if it has none, now."""
