@@ -81,6 +81,16 @@ def test_lookback(spark: Any) -> None:
 
 
 @pytest.mark.spark
+def test_as_of(spark: Any) -> None:
+    app, test = blocks("as-of.md")
+    names: dict[str, Any] = {}
+    exec(app, names)
+    assert {stream.name for stream in names["app"].graph().streams} == {"priced", "addressed"}
+    exec(test, names)
+    names["test_priced"](spark)
+
+
+@pytest.mark.spark
 def test_patterns(spark: Any) -> None:
     (block,) = blocks("patterns.md")
     names: dict[str, Any] = {}

@@ -14,6 +14,7 @@ __all__ = [
     "MillraceError",
     "__version__",
     "adaptive",
+    "as_of",
     "avg",
     "count",
     "dedup",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         speed,
         sum,  # noqa: A004
     )
+    from millrace.flow.as_of import as_of
     from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
     from millrace.flow.lookback import lookback
@@ -75,6 +77,7 @@ _HOMES = {
     **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
+    "as_of": "millrace.flow.as_of",
     "dedup": "millrace.flow.dedup",
     "join": "millrace.flow.joins",
     "lookback": "millrace.flow.lookback",

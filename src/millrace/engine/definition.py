@@ -22,6 +22,7 @@ from millrace.engine.sources import Source
 from millrace.engine.stopping import epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChanged
+from millrace.flow.histories import Kept
 from millrace.flow.operators import Operator
 from millrace.log import Log
 
@@ -44,7 +45,8 @@ class Input:
 @dataclass(frozen=True)
 class Definition:
     """`streams` have their part in all that was read so far. `operators` are what state is kept for, `manner` what else
-    a flow was told that may change, `fingerprint` its plan as a whole; empty in records of before there were such."""
+    a flow was told that may change, `fingerprint` its plan as a whole; empty in records of before there were such.
+    `histories` are the topics whose past it asks for, each with what was kept of it at the first start."""
 
     inputs: tuple[Input, ...]
     streams: tuple[str, ...]
@@ -52,6 +54,7 @@ class Definition:
     operators: tuple[Operator, ...] = ()
     manner: tuple[str, ...] = ()
     fingerprint: str = ""
+    histories: tuple[tuple[str, Kept], ...] = ()
 
     @classmethod
     def of(cls, flow: Flow, sources: tuple[AnySource, ...], partitions: int, log: Log) -> Definition:
@@ -83,6 +86,7 @@ def remembered(folder: Path) -> Definition | None:
         tuple(Operator(**each) for each in raw.get("operators", ())),
         tuple(raw.get("manner", ())),
         raw.get("fingerprint", ""),
+        tuple((topic, Kept(**kept)) for topic, kept in raw.get("histories", ())),
     )
 
 

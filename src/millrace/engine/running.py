@@ -20,6 +20,7 @@ from millrace import durations
 from millrace.engine import definition, failures, output, realtime
 from millrace.engine.definition import AnySource
 from millrace.engine.fanout import Fanout
+from millrace.engine.histories import Histories
 from millrace.engine.lock import Lock, acquire
 from millrace.engine.operators import fingerprint, native
 from millrace.engine.plan import Flow
@@ -194,9 +195,11 @@ def planned(
     new = definition.Definition.of(flow, sources, partitions, log)
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
-    with noting() as noted:
+    histories = Histories(own, log, sources, dict(old.histories) if old else {})
+    with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
         writer, result = _writer(own, flow, sources, log, clocks, once, replay, noted)
+    new = replace(new, histories=histories.found())
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
@@ -243,10 +246,7 @@ def _writer(
 ) -> tuple[DataStreamWriter, DataFrame | None]:
     """The query to be started, and what the stream's function gives if it is one stream's alone."""
     settings, spark_log = log.settings, log_file(log.settings)
-    frames = {
-        source.readable: source.stream(spark, clocks, once) if isinstance(source, Source) else source.stream(spark)
-        for source in sources
-    }
+    frames = {source.readable: source.stream(spark, clocks, once) for source in sources}
     if flow.shared is not None:
         fanout, signed = Fanout(flow, log), frames[flow.shared]
         for stream in flow.streams:

@@ -37,10 +37,13 @@ def chosen(operator: str, late: Late | None, where: Where) -> Late:
 
 def timed(rows: DataFrame, at: Column) -> DataFrame:
     """Without rows that have no time (after an outer join, say), which are counted as refused."""
-    if not rows.select(at).schema[0].nullable:
-        return rows
-    none = F.count(F.when(at.isNull(), 1)).alias(REFUSED)
-    return rows.observe(f"{LATE_METRIC}{next(_numbers)}", none).where(at.isNotNull())
+    return without(rows, at.isNull()) if rows.select(at).schema[0].nullable else rows
+
+
+def without(rows: DataFrame, refused: Column) -> DataFrame:
+    """Without the rows for which this is true, which are counted."""
+    counted = F.count(F.when(refused, 1)).alias(REFUSED)
+    return rows.observe(f"{LATE_METRIC}{next(_numbers)}", counted).where(~refused)
 
 
 def told(operator: str, build: Callable[[], DataFrame], late: Late, where: Where) -> DataFrame:
@@ -57,6 +60,6 @@ def _counted(rows: DataFrame) -> DataFrame:
     kind = F.col(kernel.KIND)
     return rows.observe(
         f"{LATE_METRIC}{next(_numbers)}",
-        F.count(F.when(kind == kernel.REFUSED, 1)).alias(REFUSED),
+        F.count(F.when(kind.isin(kernel.REFUSED, kernel.REFUSED_CHANGE), 1)).alias(REFUSED),
         F.count(F.when(kind == kernel.ALLOWED, 1)).alias(ALLOWED),
     )
