@@ -93,6 +93,7 @@ class Shop:
         until(lambda: run.poll() is not None and self.told() == self.truth(), f"{self.truth()}", 120)
 
 
+@pytest.mark.turn(1, 2)
 def test_a_join_and_its_groups_follow_each_change_at_once(project: Project, spark: SparkSession) -> None:
     for topic in ("orders", "customers"):
         project.log.topics.create(topic, partitions=1)

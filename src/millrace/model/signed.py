@@ -147,7 +147,7 @@ def _sum(kind: str, values: Mapping[Any, int]) -> Any:
     count, first = sum(values.values()), next(iter(values))
     if isinstance(first, float):
         total = _real(values)
-        return total if kind == "sum" else total / count
+        return canonical(total if kind == "sum" else total / count)
     with localcontext(prec=100):
         whole = sum(value * times for value, times in values.items())
         if kind == "sum":
@@ -162,7 +162,7 @@ def _real(values: Mapping[float, int]) -> float:
     """Rounded once."""
     unbounded = {value for value in values if not math.isfinite(value)}
     if unbounded:
-        return canonical(sum(unbounded))  # type: ignore[no-any-return]
+        return sum(unbounded)
     try:
         return float(sum(Fraction(value) * times for value, times in values.items()))
     except OverflowError:
