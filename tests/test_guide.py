@@ -52,15 +52,19 @@ def test_testing(spark: Any, play: Any) -> None:
 
 @pytest.mark.spark
 def test_time(spark: Any) -> None:
-    (block,) = blocks("time.md")
+    block, sketches = blocks("time.md")
     names: dict[str, Any] = {}
     exec(block, names)
+    exec(sketches, names)
     rows = [("/", 1, datetime(2026, 1, 1, 0, 0, second)) for second in (1, 2, 59)]
     frame = spark.createDataFrame(rows, "url string, user long, at timestamp")
     (minute,) = names["per_minute"](frame).collect()
     assert (minute.views, minute.users) == (3, 1)
     (visit,) = names["visits"](frame).collect()
     assert (visit.pages, visit.entry) == (3, "/")
+    found = names["audience"](frame).collect()
+    assert len(found) == 12
+    assert [(row.users, row.hours, row.regulars[0]["count"]) for row in found] == [(1, [0, 0], 3)] * 12
 
 
 @pytest.mark.spark

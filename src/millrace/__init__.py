@@ -14,12 +14,14 @@ __all__ = [
     "MillraceError",
     "__version__",
     "adaptive",
+    "approx_distinct",
     "avg",
     "count",
     "dedup",
     "distance",
     "distinct",
     "first",
+    "frequent",
     "join",
     "last",
     "last_n",
@@ -33,6 +35,8 @@ __all__ = [
     "min",
     "monotonic",
     "now",
+    "quantile",
+    "quantiles",
     "session",
     "speed",
     "sum",
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
     from millrace.flow.matches import match
+    from millrace.flow.sketches import approx_distinct, frequent, quantile, quantiles
     from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
     from millrace.log import Log
@@ -72,6 +77,7 @@ _HOMES = {
         ("avg", "count", "distance", "distinct", "first", "last", "last_n", "max", "min", "speed", "sum"),
         "millrace.flow.aggregates",
     ),
+    **dict.fromkeys(("approx_distinct", "frequent", "quantile", "quantiles"), "millrace.flow.sketches"),
     **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
