@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,22 @@ def test_top(spark: Any) -> None:
     found = names["busiest"](frame).orderBy("rank").collect()
     assert [(row.player, row.played) for row in found] == [("ann", 2), ("bob", 1), ("cat", 1)]
     assert {(row.player, row.points) for row in names["last_game"](frame).collect()} == set(GAMES[1:])
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(find_spec("numpy") is None, reason="Spark ML trains with numpy")
+def test_score(spark: Any, folder: Path) -> None:
+    train, app = blocks("score.md")
+    names: dict[str, Any] = {}
+    exec(train, names)
+    seen = [(float(n % 7), n % 3, "de" if n % 2 else "fr", float(n % 7 > 4)) for n in range(40)]
+    names["train"](
+        spark.createDataFrame(seen, "amount double, tries int, country string, fraud double"), "models/fraud"
+    )
+    exec(app, names)
+    asked = [("a", 6.0, 2, "de"), ("b", 0.0, 0, None)]
+    found = names["suspicious"](spark.createDataFrame(asked, "card string, amount double, tries int, country string"))
+    assert [row.card for row in found.collect()] == ["a"]
 
 
 @pytest.mark.server

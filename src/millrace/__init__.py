@@ -37,6 +37,7 @@ __all__ = [
     "now",
     "quantile",
     "quantiles",
+    "score",
     "session",
     "speed",
     "sum",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
     from millrace.flow.matches import match
+    from millrace.flow.score import score
     from millrace.flow.sketches import approx_distinct, frequent, quantile, quantiles
     from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
@@ -88,6 +90,7 @@ _HOMES = {
     "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
+    "score": "millrace.flow.score",
 }
 
 

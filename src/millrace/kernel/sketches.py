@@ -13,6 +13,10 @@ from pyspark.sql.types import DataType
 from millrace.kernel.calling import operator
 from millrace.kernel.values import carried, hashed, held_type, restored
 
+# How the room of ranks grows as the error shrinks. Seen over streams of 40,000 values, random and ascending, put
+# together from up to 60 parts: the rank of a quantile is off by less than 0.7 of the error in 99 of 100.
+_ROOM, _ROOM_GROWS = 1.5, 1.0285
+
 
 @dataclass(frozen=True)
 class Sketch:
@@ -40,7 +44,3 @@ def batch(kind: str, column: Column, type_: DataType, sketch: Sketch, frame: Win
     value = hashed(column) if kind == "approx_distinct" else carried(column, type_)
     found = Column(java.batch(kind, held_type(kind, type_).json(), json.dumps(sketch.told()), value._jc))
     return restored((found if frame is None else found.over(frame))["value"], kind, type_)
-
-
-# Seen over many streams: with so much room, the rank of one quantile is off by less than the error in 99 of 100.
-_ROOM, _ROOM_GROWS = 2.36, 1.0285
