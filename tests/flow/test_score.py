@@ -119,7 +119,7 @@ def made(draw: random.Random) -> list[tuple[Any, ...]]:
 
 
 def rows_of(spark: SparkSession, values: list[tuple[Any, ...]]) -> DataFrame:
-    texts = spark.createDataFrame(values, ROWS.replace("decimal(8,2)", "string"))
+    texts = spark.createDataFrame(values, ROWS.replace("decimal(8,2)", "string")).coalesce(1)
     return texts.withColumn("price", F.col("price").cast("decimal(8,2)"))
 
 
@@ -183,7 +183,7 @@ def with_both(scored: DataFrame) -> DataFrame:
 @pytest.mark.parametrize("seed", todays(range(8), 1))
 def test_columns_say_what_spark_ml_says(spark: SparkSession, seed: int) -> None:
     draw, ml = random.Random(seed), Ml(spark)
-    rows = rows_of(spark, made(draw))
+    rows = rows_of(spark, made(draw)).cache()
     models = [generated(ml, draw, number) for number in range(6)]
     expected = told([ml.transformed(model, rows) for model in models])
     found = told([with_both(mr.score(model, rows)) for model in models])

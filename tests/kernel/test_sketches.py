@@ -100,7 +100,7 @@ def test_windows_with_sketches_are_near_the_models_epoch_by_epoch(
             large += len(taken) > 500
             told.append((taken, values[0]))
     assert not todo
-    assert large > 3
+    assert large > 1
     # The same registers, whatever was added and merged in which order.
     assert [count for _, count in told] == built(spark, [taken for taken, _ in told])
 

@@ -78,7 +78,7 @@ class Features:
     def __init__(self, rows: DataFrame, where: Where) -> None:
         self.rows = rows
         self.where = where
-        self._given = {name.casefold(): name for name in rows.columns}
+        self._given = {field.name.casefold(): field for field in rows.schema}
         self._made: dict[str, Column | list[Element]] = {}
 
     def put(self, name: str, made: Column | list[Element]) -> None:
@@ -94,18 +94,19 @@ class Features:
         if name.casefold() not in self._given:
             remedy = f"rows need a column {name!r}: the model looks at it{nearest(name, self.rows.columns)}"
             raise OptionInvalid(name="score", option="rows", given="no such column", remedy=remedy, where=self.where)
-        column = F.col(quoted(self._given[name.casefold()]))
-        if isinstance(self.rows.select(column).schema[0].dataType, UserDefinedType):
+        given = self._given[name.casefold()]
+        if isinstance(given.dataType, UserDefinedType):
             remedy = "score the numbers that it is made of: features=[…], or a VectorAssembler in the pipeline"
             raise OptionInvalid(name="score", option=name, given="a column of vectors", remedy=remedy, where=self.where)
-        return column
+        return F.col(quoted(given.name))
 
     def number(self, name: str) -> Column:
+        """As a double: what stages make is one already."""
         found = self.of(name)
-        if isinstance(found, Column):
-            type_ = self.rows.select(found).schema[0].dataType
-            if isinstance(type_, NumericType | BooleanType):
-                return found.cast("double")
+        if isinstance(found, Column) and name.casefold() in self._made:
+            return found
+        if isinstance(found, Column) and isinstance(self._given[name.casefold()].dataType, NumericType | BooleanType):
+            return found.cast("double")
         remedy = "a column of numbers"
         raise OptionInvalid(name="score", option=name, given="no number", remedy=remedy, where=self.where)
 
