@@ -14,6 +14,7 @@ __all__ = [
     "MillraceError",
     "__version__",
     "adaptive",
+    "approx_distinct",
     "as_of",
     "avg",
     "count",
@@ -21,6 +22,7 @@ __all__ = [
     "distance",
     "distinct",
     "first",
+    "frequent",
     "join",
     "last",
     "last_n",
@@ -34,6 +36,9 @@ __all__ = [
     "min",
     "monotonic",
     "now",
+    "quantile",
+    "quantiles",
+    "score",
     "session",
     "speed",
     "sum",
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
     from millrace.flow.matches import match
+    from millrace.flow.score import score
+    from millrace.flow.sketches import approx_distinct, frequent, quantile, quantiles
     from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
     from millrace.log import Log
@@ -74,6 +81,7 @@ _HOMES = {
         ("avg", "count", "distance", "distinct", "first", "last", "last_n", "max", "min", "speed", "sum"),
         "millrace.flow.aggregates",
     ),
+    **dict.fromkeys(("approx_distinct", "frequent", "quantile", "quantiles"), "millrace.flow.sketches"),
     **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
@@ -85,6 +93,7 @@ _HOMES = {
     "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
+    "score": "millrace.flow.score",
 }
 
 

@@ -137,6 +137,12 @@ ASKED: dict[str, tuple[Aggregate, int, Question]] = {
         lambda events, _: found[-1][2] if (found := timed(events)) else None,
     ),
     "texts": (mr.distinct("text", over="1 minute"), 60 * SECOND, lambda events, _: len(set(known(events, "text")))),
+    # Few values are counted exactly.
+    "roughly": (
+        mr.approx_distinct("number", over="1 minute"),
+        60 * SECOND,
+        lambda events, _: len(set(known(events, "number"))),
+    ),
     "lately": (
         mr.last_n("text", 3, over="1 minute"),
         60 * SECOND,

@@ -101,6 +101,12 @@ class PatternInvalid(UserError):
     fix = "{remedy}"
 
 
+class StageRefused(UserError):
+    code = "MR-STAGE-REFUSED"
+    text = "the stage {stage!r} of the model is a {kind}, which cannot become columns"
+    fix = "{known} can; compute what it does in columns before, or score with Spark ML itself"
+
+
 class AppUnset(UserError):
     code = "MR-APP-UNSET"
     text = "no app was named, and {file} names none"

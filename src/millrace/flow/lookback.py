@@ -17,6 +17,7 @@ from millrace.flow.late import Late
 from millrace.flow.lookback_batch import batch
 from millrace.flow.nodes import caller
 from millrace.flow.operators import note
+from millrace.flow.sketches import sketch_of
 from millrace.flow.time import duration_ms
 from millrace.kernel import lookback as kernel
 from millrace.kernel.calling import quoted
@@ -98,7 +99,8 @@ def _asked(name: str, aggregate: Aggregate, where: Where) -> kernel.Asked:
     if aggregate.kind == "last_n" and not (type(aggregate.most) is int and 1 <= aggregate.most <= kernel.MOST_VALUES):
         remedy = f"a whole number from 1 to {kernel.MOST_VALUES}"
         raise OptionInvalid(name="lookback", option=f"{name}'s n", given=aggregate.most, remedy=remedy, where=where)
-    return kernel.Asked(aggregate.kind, looked_at(aggregate), over_us, aggregate.most)
+    sketch = sketch_of("lookback", name, aggregate, where)
+    return kernel.Asked(aggregate.kind, looked_at(aggregate), over_us, sketch.size if sketch else aggregate.most)
 
 
 def _kept(

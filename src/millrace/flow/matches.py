@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType
 from millrace import durations
 from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow import lateness
-from millrace.flow.aggregates import Aggregate
+from millrace.flow.aggregates import PLAIN, Aggregate
 from millrace.flow.columns import By, keys_of, time_of
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
@@ -166,6 +166,9 @@ def _measure(rows: DataFrame, name: str, aggregate: object, program: Program, wh
     if not isinstance(aggregate, Aggregate):
         remedy = "an aggregate, for example mr.last('large.amount') or mr.count('small')"
         raise OptionInvalid(name="match", option=name, given=aggregate, remedy=remedy, where=where)
+    if aggregate.kind not in PLAIN:
+        remedy = f"matches have {', '.join(f'mr.{kind}' for kind in PLAIN)}"
+        raise OptionInvalid(name="match", option=name, given=f"mr.{aggregate.kind}", remedy=remedy, where=where)
     if not isinstance(aggregate.of, str):
         return kernel.Measure(aggregate.kind, None, aggregate.of)
     head, dot, rest = aggregate.of.partition(".")

@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, DataType, NumericType
 
 from millrace.kernel.calling import operator, quoted, words
 from millrace.kernel.told import KIND, LATE_US, ROW
-from millrace.kernel.values import Unfit, carried, held_type, restored
+from millrace.kernel.values import Unfit, carried, hashed, held_type, restored
 
 # Beside the names of a user's columns: whether a result was told before, with other values.
 CORRECTED = "__corrected"
@@ -24,7 +24,8 @@ MOST_EVENTS, MOST_PARTS, MOST_VALUES = 64, 32, 100
 
 @dataclass(frozen=True)
 class Asked:
-    """An aggregate: what it looks at (of a position latitude and longitude), how far back, and of last_n how many."""
+    """An aggregate: what it looks at (of a position latitude and longitude), how far back, and of last_n how many. Of
+    approx_distinct `most` is the size of its sketch."""
 
     kind: str
     columns: tuple[Column, ...]
@@ -121,6 +122,8 @@ def _slot(rows: DataFrame, asked: Asked) -> tuple[str, Column]:
         degrees = [column.cast("double") for column in asked.columns]
         known = degrees[0].isNotNull() & degrees[1].isNotNull()
         return f"({names})", F.when(known, F.struct(*degrees))
+    if asked.kind == "approx_distinct":
+        return f"hash of {names} {types[0].simpleString()}", hashed(asked.columns[0])
     held_type(asked.kind, types[0])  # or it is unfit
     return names, carried(asked.columns[0], types[0])
 

@@ -27,7 +27,8 @@ record LookbackSettings(
     for (int place = 0; place < measures.length; place++) {
       JsonNode told = json.get("measures").get(place);
       int slot = told.get("slot").asInt();
-      int most = (told.get("kind").asText().equals("last_n") ? told.get("most") : json.get("mostValues")).asInt();
+      int most = told.get("most").asInt();
+      if (most == 0) most = json.get("mostValues").asInt();
       Aggregate aggregate = Trailing.of(told.get("kind").asText(), slots[slot], most);
       measures[place] = new HistoryShape.Measure(aggregate, slot);
     }
