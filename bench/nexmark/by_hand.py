@@ -72,7 +72,7 @@ def q23(persons: DataFrame, auctions: DataFrame, bids: DataFrame) -> DataFrame:
     active = "joined BETWEEN opened - INTERVAL 3 MINUTES AND opened + INTERVAL 1 MINUTE"
     near = "dateTime BETWEEN opened - INTERVAL 3 MINUTES AND opened + INTERVAL 3 MINUTES"
     sellers = lots.join(people, F.expr(f"seller = person AND {active}"))
-    return sellers.join(offers, F.expr(f"seller = bidder AND {near}"))
+    return sellers.drop("joined").join(offers, F.expr(f"seller = bidder AND {near}"))
 
 
 # Where the flow's own function is what one would write, it is taken.
