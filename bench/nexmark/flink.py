@@ -35,6 +35,7 @@ OPTIONS = {
     "execution.checkpointing.incremental": "true",
     "execution.checkpointing.interval": "10 s",
     "execution.checkpointing.mode": "EXACTLY_ONCE",
+    "restart-strategy.type": "none",
     "pipeline.object-reuse": "true",
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "2 s",
@@ -200,7 +201,13 @@ class Flink:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        started = psutil.Process(self.process.pid).children(recursive=True)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:  # in the middle of a query
+            for each in started:
+                each.kill()
+            self.process.kill()
 
     def seconds(self, query: str) -> float:
         """How long it takes to read what is there."""
@@ -226,8 +233,8 @@ class Flink:
     def _side_input(self) -> str:
         """As in `flows.side_input`."""
         file = self.work / "side_input.csv"
-        file.write_text("".join(f"{n},item {n},2000-01-01T00:00:00Z\n" for n in range(10_000)), encoding="utf-8")
-        columns = "number BIGINT, item STRING, since TIMESTAMP_LTZ(3), WATERMARK FOR since AS since"
+        file.write_text("".join(f"{n},item {n}\n" for n in range(10_000)), encoding="utf-8")
+        columns = "number BIGINT, item STRING, since AS TO_TIMESTAMP_LTZ(0, 3), WATERMARK FOR since AS since"
         options = f"'connector' = 'filesystem', 'path' = '{file.as_uri()}', 'format' = 'csv'"
         known = "PRIMARY KEY (number) NOT ENFORCED"
         return f"CREATE TABLE side_input ({columns}, {known}) WITH ({options})"
