@@ -53,7 +53,13 @@ class Flink:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        started = psutil.Process(self.process.pid).children(recursive=True)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:  # in the middle of a query
+            for each in started:
+                each.kill()
+            self.process.kill()
 
     def cpu_s(self) -> float:
         own = psutil.Process(self.process.pid)

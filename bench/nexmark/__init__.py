@@ -1,5 +1,5 @@
-"""Nexmark, the auction house: the model's events in Kafka, fourteen of its queries as flows, and what they cost beside
-Flink SQL and beside PySpark by hand.
+"""Nexmark, the auction house: the model's events in Kafka, twenty-two of its queries as flows, and what they cost
+beside Flink SQL and beside PySpark by hand.
 
 events      the model: persons, auctions and bids, 1 : 3 : 46, made by Spark and written once
 flows       the queries in Millrace

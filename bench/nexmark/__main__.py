@@ -87,8 +87,8 @@ class Bench:
         return built
 
     def by_hand(self, query: str) -> Frame:
-        body, mode = by_hand.QUERIES[query]
-        return lambda spark: (body(by_hand.bids(spark, self.kafka)), mode)
+        own = by_hand.QUERIES[query]
+        return lambda spark: (own.frame(spark, self.kafka), own.mode)
 
     def run(self, frame: Frame, keep: Callable[[DataFrame], None] | None = None) -> float:
         """The seconds from its start to its end. What it gives is kept, or goes nowhere."""
@@ -110,8 +110,7 @@ class Bench:
             same, rows = told == expected, told.total()
         else:
             sums = batch.Sums()
-            compared = [*batch.SIGNED[query], "__diff"] if query in batch.SIGNED else ["*"]
-            self.run(self.flow(STREAMS[query]), lambda rows: sums.add(rows.select(*compared)))  # type: ignore[arg-type,return-value]
+            self.run(self.flow(STREAMS[query]), lambda rows: sums.add(batch.compared(query, rows)))  # type: ignore[arg-type,return-value]
             same, rows = sums == batch.Sums().add(self.spark.sql(batch.SQL[query])), sums.rows
         if not same:
             raise SystemExit(f"{query} does not give what the batch gives; tests/bench shows in what, on few events")

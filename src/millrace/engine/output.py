@@ -74,6 +74,7 @@ def output_mode(stream: Stream, result: DataFrame, noted: Iterable[Operator] = (
 
 
 def _aggregates(plan: Any) -> bool:
-    if plan.nodeName() == "Aggregate":
+    """Of the stream itself: what a table without a stream is made of is done when the epoch begins."""
+    if plan.nodeName() == "Aggregate" and plan.isStreaming():
         return True
     return any(_aggregates(child) for child in listed(plan.children()))

@@ -250,6 +250,9 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
         f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         # Real-time mode refuses format 1, and a checkpoint cannot change its format later.
         f"{_STATE_STORE}.checkpointFormatVersion": "2",
+        # Joins keep rows by time in one store. The default has four stores a partition, and looks through all rows
+        # that it keeps in every epoch for those whose time is over. A checkpoint keeps the format it began with.
+        "spark.sql.streaming.join.stateFormatVersion": "4",
         # Spark's own start a process for every file. Checkpoints are always paths of a mounted file system here.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.kernel.CheckpointFiles",
     }

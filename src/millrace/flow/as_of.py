@@ -186,7 +186,7 @@ def _captured(
         settings = _settings(known.table.topic, asked, captured=True)
         return known.understood(kernel.as_of(timed, keys, at, changes, settings))
 
-    told = lateness_.told(build, asked.late, asked.where)
+    told = lateness_.told("as_of", build, asked.late, asked.where)
     return _texts(told.where(F.col(KIND) == RESULT), events.schema, known.table, names, asked)
 
 
@@ -234,7 +234,7 @@ def _stream(
         settings = _settings(topic, asked, captured=False)
         return kernel.as_of(timed, keys, at, changes(), settings).drop("error", "partition", "offset")
 
-    told = lateness_.told(build, asked.late, asked.where)
+    told = lateness_.told("as_of", build, asked.late, asked.where)
     return _rows(told.where(F.col(KIND) == RESULT), events.schema, schema, names, asked)
 
 

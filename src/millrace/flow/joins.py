@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import OptionInvalid, Where
-from millrace.flow.columns import named, time_of
+from millrace.flow.columns import WATERMARK, named, time_of
 from millrace.flow.late import Late, drop
 from millrace.flow.nodes import caller
 from millrace.flow.time import Duration, duration_ms
@@ -57,7 +57,7 @@ def join(
     first_us, last_us = _interval(within, where)
     left_at, right_at = time_of(left, times[0], "join", where), time_of(right, times[1], "join", where)
     names = named("join", left.columns, right.columns, prefix, where)
-    left, right = left.alias(_LEFT), right.alias(_RIGHT)
+    left, right = _timed_by(left, left_at).alias(_LEFT), _timed_by(right, right_at).alias(_RIGHT)
     left_time, right_time = _of(_LEFT, left_at), _of(_RIGHT, right_at)
     fits = right_time.between(left_time + _span(first_us), left_time + _span(last_us))
     for key in keys:
@@ -73,6 +73,15 @@ def join(
         ),
         *(_of(_RIGHT, name).alias(names[name]) for name in right.columns if name not in keys),
     )
+
+
+def _timed_by(rows: DataFrame, at: str) -> DataFrame:
+    """Spark wants one time column a side, and behind a join there are two: the other becomes a column like any."""
+    for field in rows.schema:
+        if WATERMARK in field.metadata and field.name != at:
+            rest = {key: value for key, value in field.metadata.items() if key != WATERMARK}
+            rows = rows.withMetadata(field.name, rest)
+    return rows
 
 
 def _interval(within: Any, where: Where) -> tuple[int, int]:

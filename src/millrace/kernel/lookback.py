@@ -70,10 +70,11 @@ def lookback(
     asked: Mapping[str, Asked],
     grace_us: int,
     corrects: bool,
+    closed: bool = False,
 ) -> DataFrame:
     """Events of a stream, each with its aggregates. With `corrects`, an event that comes out of order also gives those
-    behind it whose results it changes. Columns: ROW (the event), the aggregates, CORRECTED, KIND (ALLOWED is a result
-    too) and LATE_US."""
+    behind it whose results it changes. `closed`: they are results of windows, with the time at which each ended.
+    Columns: ROW (the event), the aggregates, CORRECTED, KIND (ALLOWED is a result too) and LATE_US."""
     spark = rows.sparkSession
     shape = Shape.of(rows, list(asked.values()))
     whole = F.struct(*(F.col(quoted(name)) for name in rows.columns))
@@ -90,6 +91,7 @@ def lookback(
         "questions": [{"measure": measure, "overUs": over_us} for measure, over_us in shape.questions],
         "graceUs": grace_us,
         "corrects": corrects,
+        "closed": closed,
         "mostEvents": MOST_EVENTS,
         "mostParts": MOST_PARTS,
         "mostValues": MOST_VALUES,
