@@ -215,6 +215,7 @@ def test_kill_9_in_an_epoch_and_what_the_terminal_says(project: Project) -> None
     assert [ids(project)[n] for n in range(20, 30)] == [1] * 10
 
 
+@pytest.mark.turn(0, 2)
 def test_refused_rows_go_to_their_topic_at_once(project: Project, spark: SparkSession) -> None:
     project.log.topics.create("events", partitions=1)
     app = App("aside")
