@@ -19,7 +19,7 @@ final class MultisetDriver {
       TreeMap<byte[], Long> truth = new TreeMap<>(Arrays::compareUnsigned);
       byte[] state = null;
       int reads = 0;
-      for (int step = 0; step < 5_000; step++) {
+      for (int step = 0; step < 12_000; step++) {
         boolean grows = step < 5_000;
         byte[] value = value(way, step, draw);
         long diff = 1 + draw.nextInt(2);
