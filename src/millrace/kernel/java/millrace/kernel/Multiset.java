@@ -116,8 +116,9 @@ final class Multiset {
       if (root.firsts.isEmpty()) {
         root = new Node(true);
       } else {
+        Node only = opened(root, 0);
         nodes.remove(root.numbers.get(0));
-        root = opened(root, 0);
+        root = only;
       }
     }
   }
