@@ -13,7 +13,7 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from millrace.config import Settings
 from millrace.engine.lock import write_whole
@@ -44,7 +44,8 @@ class Input:
 @dataclass(frozen=True)
 class Definition:
     """`streams` have their part in all that was read so far. `operators` are what state is kept for, `manner` what else
-    a flow was told that may change, `fingerprint` its plan as a whole; empty in records of before there were such."""
+    a flow was told that may change, `fingerprint` its plan as a whole, `kept` what each stateful step of the plan was
+    told, in Spark's order; empty in records of before there were such."""
 
     inputs: tuple[Input, ...]
     streams: tuple[str, ...]
@@ -52,6 +53,7 @@ class Definition:
     operators: tuple[Operator, ...] = ()
     manner: tuple[str, ...] = ()
     fingerprint: str = ""
+    kept: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, flow: Flow, sources: tuple[AnySource, ...], partitions: int, log: Log) -> Definition:
@@ -83,6 +85,7 @@ def remembered(folder: Path) -> Definition | None:
         tuple(Operator(**each) for each in raw.get("operators", ())),
         tuple(raw.get("manner", ())),
         raw.get("fingerprint", ""),
+        tuple(raw.get("kept", ())),
     )
 
 

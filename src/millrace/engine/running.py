@@ -21,7 +21,7 @@ from millrace.engine import definition, failures, output, realtime
 from millrace.engine.definition import AnySource
 from millrace.engine.fanout import Fanout
 from millrace.engine.lock import Lock, acquire
-from millrace.engine.operators import fingerprint, native
+from millrace.engine.operators import fingerprint, kept, native
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.replay import Replay
@@ -196,7 +196,8 @@ def planned(
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
     with noting() as noted:
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        writer, result = _writer(own, flow, sources, log, clocks, once, replay, noted)
+        writer, result, whole = _writer(own, flow, sources, log, clocks, once, replay, noted)
+    new = replace(new, kept=kept(whole))
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
@@ -240,8 +241,9 @@ def _writer(
     once: bool,
     replay: Replay | None,
     noted: list[Operator],
-) -> tuple[DataStreamWriter, DataFrame | None]:
-    """The query to be started, and what the stream's function gives if it is one stream's alone."""
+) -> tuple[DataStreamWriter, DataFrame | None, DataFrame]:
+    """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
+    of."""
     settings, spark_log = log.settings, log_file(log.settings)
     frames = {
         source.readable: source.stream(spark, clocks, once) if isinstance(source, Source) else source.stream(spark)
@@ -251,14 +253,14 @@ def _writer(
         fanout, signed = Fanout(flow, log), frames[flow.shared]
         for stream in flow.streams:
             fanout.check(stream, signed, called(stream, frames, spark_log))
-        return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
+        return signed.writeStream.foreachBatch(fanout).outputMode("append"), None, signed
     (stream,) = flow.streams
     sides = Sides(stream, [frames[source] for source in stream.reads], log, replay)
     result = sides.plan(lambda: called(stream, frames, spark_log))
     if flow.epoch_ms is not None and isinstance(result, DataFrame):
         realtime.refuse(stream, result, aside=sides.topic)
     if sides.told is not None and sides.topic is not None:
-        return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
+        return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
     writer = (
         output.records(stream, result)
         .writeStream.format(log.data_source.format)
@@ -266,7 +268,7 @@ def _writer(
         .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )
-    return writer, result
+    return writer, result, result
 
 
 def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:

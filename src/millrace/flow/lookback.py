@@ -20,6 +20,7 @@ from millrace.flow.operators import note
 from millrace.flow.time import duration_ms
 from millrace.kernel import lookback as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 from millrace.kernel.told import ALLOWED, KIND, RESULT, ROW
 from millrace.kernel.values import Unfit
 
@@ -68,7 +69,8 @@ def lookback(
 
     def build() -> DataFrame:
         grace_us = late.grace_ms * 1_000
-        return kernel.lookback(rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct)
+        about = About("lookback", str(where), tuple(keys))
+        return kernel.lookback(rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct, about=about)
 
     told = lateness.told(build, late, where)
     return told.where(F.col(KIND).isin(RESULT, ALLOWED)).select(

@@ -25,6 +25,7 @@ from millrace.flow.places import Program, compiled
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import match as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT
 from millrace.kernel.values import Unfit
 
@@ -88,7 +89,11 @@ def match(
         rows = rows.where(at.isNotNull())
 
     def build() -> DataFrame:
-        return kernel.matches(rows, keys=keys, time=at, conditions=conditions, measures=wanted, settings=settings)
+        about = About("match", str(where), tuple(keys), {"variables": list(program.variables)})
+        found = kernel.matches(
+            rows, keys=keys, time=at, conditions=conditions, measures=wanted, settings=settings, about=about
+        )
+        return found
 
     try:
         told = lateness.told(build, late, where) if streams else build()

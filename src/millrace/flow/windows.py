@@ -23,6 +23,7 @@ from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import windows as kernel
 from millrace.kernel.calling import quoted, words
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT
 from millrace.kernel.values import Unfit
 
@@ -120,7 +121,8 @@ def _windows(
     )
 
     def build() -> DataFrame:
-        return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings)
+        about = About(name, str(where), tuple(keys))
+        return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings, about=about)
 
     try:
         told = lateness.told(build, late, where)
