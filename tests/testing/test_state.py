@@ -36,10 +36,17 @@ def test_the_state_of_flows_that_run(spark: SparkSession, play: Callable[..., Pl
     def viewed(user: int | None, url: str, at: str) -> dict[str, object]:
         return {"user": user, "url": url, "at": at}
 
+    def partial() -> int | None:
+        return [each.partial_matches for each in p.progress if each.flow == "left"][-1]
+
     p = play(app)
     p.feed(views, [viewed(1, "/cart", "10:00:01"), viewed(2, "/cart", "10:00:02"), viewed(None, "/", "10:00:20")])
     p.feed(views, [viewed(1, "/", "10:00:30"), viewed(1, "/", "10:00:31")], crash="after write")
     p.feed(views, [viewed(2, "/paid", "10:00:32"), viewed(1, "/", "10:01:00")])
+    # The carts of users 1 and 2; that of 2 was paid. What is not a cart begins nothing.
+    assert partial() == 1
+    assert {each.partial_matches for each in p.progress if each.flow == "busiest"} == {None}
+
     def state(flow: str) -> State:
         return State(spark, definition.folder_of(p._settings, "shop", flow), flow)
 

@@ -77,6 +77,7 @@ class RunningFlow:
         """The epochs since the last time, oldest first, each with the offsets that it read."""
         metrics = {source.outside: source.metric for source in self.sources}
         fresh, idle = [], ""
+        clocks = self.folder / definition.CHECKPOINT / CLOCKS
         # As JSON and only the new ones: PySpark's own `recentProgress` makes hundreds of calls into the JVM.
         reports = self.query._jsq.recentProgress()
         for place in reversed(range(len(reports))):
@@ -85,7 +86,7 @@ class RunningFlow:
                 break
             report = json.loads(each.json())
             if "addBatch" in report["durationMs"]:  # otherwise it tells that there was nothing to do
-                fresh.append((progress_of(self.flow.name, report), spans_of(report, metrics)))
+                fresh.append((progress_of(self.flow.name, report, clocks), spans_of(report, metrics)))
             else:
                 idle = max(idle, report["timestamp"])
         if fresh:

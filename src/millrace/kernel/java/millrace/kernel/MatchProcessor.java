@@ -97,8 +97,11 @@ final class MatchProcessor extends Keeper<Row, Row, Row> {
 
   private void advance(Row key, Held held, long watermarkUs, List<Row> out) {
     List<Matching.Found> found = new ArrayList<>();
+    long before = held.matching.partials.count();
     held.matching.advance(watermarkUs, found);
     for (Matching.Found match : found) out.add(told(key, match, keys, settings));
+    long more = held.matching.partials.count() - before;
+    if (more != 0) out.add(partial(key, more));
     save(held, watermarkUs);
   }
 
@@ -160,6 +163,14 @@ final class MatchProcessor extends Keeper<Row, Row, Row> {
     out[rest] = Told.REFUSED;
     out[rest + 1] = knownUs - row.getLong(keys);
     if (settings.keepsRefused()) out[rest + 2] = row.get(keys + 2 + settings.carriers().length);
+    return RowFactory.create(out);
+  }
+
+  private Row partial(Row key, long more) {
+    Object[] out = blank(key, keys, settings);
+    int rest = keys + 2 + settings.measures().length;
+    out[rest] = Told.PARTIAL;
+    out[rest + 1] = more;
     return RowFactory.create(out);
   }
 

@@ -128,6 +128,11 @@ final class Partials {
     });
   }
 
+  /** How many are not decided. */
+  int count() {
+    return count;
+  }
+
   /** The first row that one of them begins with; MAX_VALUE if there is none. */
   long first() {
     return Math.min(firstUndecided(), decided.isEmpty() ? Long.MAX_VALUE : decided.firstKey());

@@ -9,5 +9,8 @@ final class Told {
   /** A row that came late and counts nevertheless. */
   static final int ALLOWED = 3;
 
+  /** No row: by how many the partial matches of a key have become more or fewer, in place of `lateUs`. */
+  static final int PARTIAL = 4;
+
   private Told() {}
 }
