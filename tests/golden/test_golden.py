@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from millrace.engine import definition
 from millrace.engine.operators import kept
 from millrace.engine.state import Shown, State
+from millrace.errors import StateNewer
 from tests.golden.make import BEFORE, HERE, unpack
 from tests.kernel.specimens import HELD, MINUTE, SECOND, SPECIMENS, Event, Part, held_of, played, read, us, write
 from tests.rotation import todays
@@ -152,3 +153,14 @@ def test_entries_are_plain_values(spark: SparkSession, tmp_path: Path) -> None:
     assert len(found) == 2
     assert all(len(each.entries) <= 2 for each in found)
     json.dumps([asdict(each) for each in found])
+
+
+def test_a_form_of_a_newer_version_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    unpack(HERE / VERSIONS[-1] / "dedup.zip", tmp_path)
+    (told,) = kept(SPECIMENS["dedup"].frame(spark, tmp_path))
+    definition.remember(tmp_path, definition.Definition((), (), 2, kept=(told,)))
+    state = State(spark, tmp_path, "dedup")
+    (row, *_) = state._read(state.operators[0], stateVarName="given").collect()
+    newer = Row(key=row.key, value=Row(value=bytearray([99, *row.value.value[1:]])))
+    with pytest.raises(StateNewer, match="its state has form 99, and this one knows up to 1"):
+        list(state._of_keys(state.operators[0], "given", [newer], 20))

@@ -14,11 +14,12 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millrace.engine import definition
+from millrace.engine import definition, failures
 from millrace.engine.stopping import epochs
 from millrace.errors import CheckpointEmpty, StateKeyAbsent, StateKeyUnfit, StateUnnamed
 from millrace.kernel import kept
@@ -140,7 +141,10 @@ class State:
             for row in self._read(operator, stateVarName=other).where(_among(list(held))).collect():
                 held[row.key].setdefault(other, {})[row[_MAP_KEY][0]] = row[_MAP_VALUE][0]
         for key, values in held.items():
-            read = kept.shown(self.spark, operator.told, values)
+            try:
+                read = kept.shown(self.spark, operator.told, values)
+            except Py4JError as error:
+                raise failures.newer(self.flow, error) or error from None
             shown, rest = read.entries[:limit], read.entries[limit:]
             facts = {word: _cut(fact, limit) for word, fact in read.facts.items()}
             where = operator.told.get("where")
