@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture crash
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -72,6 +72,9 @@ bench-enrich: setup ## events enriched from tables of 1 and 10 million rows that
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)
+
+crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
+	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)
 
 bench-log: setup ## topic write and read against Kafka's own performance tools
 	@$(BIN)/python -m bench.log

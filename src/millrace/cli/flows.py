@@ -10,7 +10,7 @@ from millrace.config import Settings
 
 COLUMNS = (
     "app", "flow", "state", "epoch", "at", "rows_per_s", "lag_records", "lag_s", "watermark_gap_s", "dead", "late",
-    "restarts",
+    "restarts", "partial_matches",
 )  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def _flow(app: str, folder: Path) -> dict[str, Any]:
         "dead": told.get("dead"),
         "late": told.get("late"),
         "restarts": told.get("restarts"),
+        "partial_matches": last.get("partial_matches"),
         "error": told.get("error"),
         "trouble": told.get("trouble"),
         "pid": holder.pid if holder else None,

@@ -54,6 +54,12 @@ _NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
 
 
+def newer(flow: str, error: Exception) -> StateNewer | None:
+    """If that is why state cannot be read."""
+    found = _NEWER.search(str(error))
+    return StateNewer(flow=flow, found=found[1], known=found[2]) if found else None
+
+
 def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
     """The user's function raised while it was called to build the flow."""
     where = user_line(error) or stream.where

@@ -22,6 +22,7 @@ from millrace.flow.time import duration_ms
 from millrace.flow.windows import END
 from millrace.kernel import lookback as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 from millrace.kernel.told import ALLOWED, KIND, RESULT, ROW
 from millrace.kernel.values import Unfit
 
@@ -71,9 +72,16 @@ def lookback(
     note(_kept(rows, keys, shape, asked, grace_ms, correct), f"looks back, late rows: {chosen}")
 
     def build() -> DataFrame:
-        grace_us = grace_ms * 1_000
+        about = About("lookback", str(where), tuple(keys))
         return kernel.lookback(
-            rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct, closed=closed
+            rows,
+            keys=keys,
+            time=at,
+            asked=asked,
+            grace_us=grace_ms * 1_000,
+            corrects=correct,
+            closed=closed,
+            about=about,
         )
 
     told = lateness.told("lookback", build, chosen, where) if chosen else build()

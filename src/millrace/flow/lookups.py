@@ -23,6 +23,7 @@ from millrace.flow.operators import note
 from millrace.kernel import latest
 from millrace.kernel import lookup as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 
 How: TypeAlias = Literal["left", "inner"]
 KINDS = ("left", "inner")
@@ -96,7 +97,9 @@ def lookup(
     by = ", ".join(f"{part} {kinds[part].simpleString()}" for part in parts)
     note(f"the rows of {known.table.name} by {by}", f"looks up {how}")
     records, record_keys = keyed(known.table, known.records, kinds)
-    found = known.understood(kernel.lookup(events, keys, records, record_keys, inner=how == "inner"))
+    about = About("lookup", str(where), tuple(parts), {"table": known.table.name})
+    told = kernel.lookup(events, keys, records, record_keys, inner=how == "inner", about=about)
+    found = known.understood(told)
     return _typed(found, events, known.table, names)
 
 

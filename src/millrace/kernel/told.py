@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from millrace.kernel.calling import operator
 
 # As in `Told.java`.
-RESULT, REFUSED, REFUSED_TOO, ALLOWED, REFUSED_CHANGE = range(5)
+RESULT, REFUSED, REFUSED_TOO, ALLOWED, REFUSED_CHANGE, PARTIAL = range(6)
 
 # Beside the names of a user's columns. ROW is a refused row, whole.
 KIND, LATE_US, ROW = "__kind", "__late_us", "__row"

@@ -57,6 +57,11 @@ final class Clock {
     folder = settings.hasNonNull("folder") ? new Path(settings.get("folder").asText()) : null;
   }
 
+  /** Where other things are kept that go with epochs; null if nothing is. */
+  Path beside(String name) {
+    return folder == null ? null : new Path(folder.getParent(), name);
+  }
+
   Long watermarkMs() {
     return watermarkMs;
   }

@@ -23,6 +23,10 @@ public final class Packed implements Serializable {
     this.type = type;
   }
 
+  static Packed of(StructType type) {
+    return new Packed(type);
+  }
+
   public static Column pack(Column row, String schema) {
     StructType type = (StructType) DataType.fromJson(schema);
     return Invoked.column(new Packed(type), "bytes", DataTypes.BinaryType, row, type);

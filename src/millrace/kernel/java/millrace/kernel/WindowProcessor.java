@@ -7,7 +7,6 @@ import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -24,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * closed windows have to tell is told by timers, also in the epoch whose rows changed them: Spark fires timers after the
  * rows. A timer that is no longer needed may fire, and does nothing.
  */
-final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
+final class WindowProcessor extends Keeper<Row, Row, Row> {
   private static final long NO_TIMER = Long.MAX_VALUE;
 
   private final WindowSettings settings;
@@ -33,7 +32,9 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
   private final int[] positions;
   private transient ValueState<byte[]> state;
 
-  WindowProcessor(WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions) {
+  WindowProcessor(
+      String told, WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions) {
+    super(told);
     this.settings = settings;
     this.aggregates = aggregates;
     this.rows = rows;
