@@ -1,6 +1,5 @@
 package millrace.kernel;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -38,19 +37,16 @@ final class EpochFiles {
   }
 
   /** The last epoch up to this one with which something was kept; -1 if there is none. */
-  long last(long epoch) throws IOException {
-    try {
-      return Arrays.stream(files.list(folder))
-          .map(FileStatus::getPath)
-          .map(Path::getName)
-          .filter(name -> name.matches("\\d+"))
-          .mapToLong(Long::parseLong)
-          .filter(each -> each <= epoch)
-          .max()
-          .orElse(-1);
-    } catch (FileNotFoundException none) {
-      return -1;
-    }
+  long last(long epoch) {
+    if (!files.exists(folder)) return -1;
+    return Arrays.stream(files.list(folder))
+        .map(FileStatus::getPath)
+        .map(Path::getName)
+        .filter(name -> name.matches("\\d+"))
+        .mapToLong(Long::parseLong)
+        .filter(each -> each <= epoch)
+        .max()
+        .orElse(-1);
   }
 
   private Path of(long epoch) {
