@@ -112,9 +112,10 @@ def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSessi
 
 
 def _quiet_pyspark() -> None:
-    """PySpark prints the JVM's stack trace of every analysis error to the terminal; the error itself says enough."""
-    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    logger.handlers = [logging.NullHandler()]
+    """PySpark prints the JVM's stack trace of every error that knows its place in a query to the terminal; the error
+    itself says enough."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).handlers = [logging.NullHandler()]
 
 
 def _quiet_accumulators(context: SparkContext) -> None:
