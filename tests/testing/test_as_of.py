@@ -18,7 +18,8 @@ Begin = Callable[..., Play]
 def test_prices_and_customers_are_those_of_the_orders_time(play: Begin) -> None:
     app = mr.App("shop")
     db = app.capture("shop", ["customers"])
-    lately = {"time": "at", "lateness": "5 seconds"}
+    # A topic that was silent since midnight would not be waited for.
+    lately = {"time": "at", "lateness": "5 seconds", "idle": "1 day"}
     prices = app.topic("prices", "item long, price long, at timestamp", **lately)
     orders = app.topic("orders", "id long, item long, customer long, at timestamp", **lately)
 
