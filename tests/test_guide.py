@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,26 @@ def test_testing(spark: Any, play: Any) -> None:
 
 @pytest.mark.spark
 def test_time(spark: Any) -> None:
-    (block,) = blocks("time.md")
+    block, sketches = blocks("time.md")
     names: dict[str, Any] = {}
     exec(block, names)
+    exec(sketches, names)
     rows = [("/", 1, datetime(2026, 1, 1, 0, 0, second)) for second in (1, 2, 59)]
     frame = spark.createDataFrame(rows, "url string, user long, at timestamp")
     (minute,) = names["per_minute"](frame).collect()
     assert (minute.views, minute.users) == (3, 1)
     (visit,) = names["visits"](frame).collect()
     assert (visit.pages, visit.entry) == (3, "/")
+    found = names["audience"](frame).collect()
+    assert len(found) == 12
+    assert [(row.users, row.hours, row.regulars[0]["count"]) for row in found] == [(1, [0, 0], 3)] * 12
 
 
 @pytest.mark.spark
 def test_lookback(spark: Any) -> None:
-    (block,) = blocks("lookback.md")
+    events, windows = blocks("lookback.md")
     names: dict[str, Any] = {}
-    exec(block, names)
+    exec(events, names)
     rows = [
         ("1", "a", 10, "failed", "x", 52.52, 13.4, datetime(2026, 1, 1, 0, 0)),
         ("2", "a", 10, "failed", "x", 52.52, 13.4, datetime(2026, 1, 1, 0, 3)),
@@ -78,6 +83,20 @@ def test_lookback(spark: Any) -> None:
     third, fourth = names["suspicious"](spark.createDataFrame(rows, schema)).orderBy("id").collect()
     assert (third.id, third.failed, third.spent, third.merchants, third.kmh) == ("3", 3, 30, 2, 0)
     assert (fourth.id, fourth.failed, round(fourth.kmh)) == ("4", 2, 52661)  # some 878 km in a minute
+    exec(windows, names)
+    views = [("/", datetime(2026, 1, 1, 0, minute)) for minute in (*range(6), *[6] * 20)]
+    (risen,) = names["rising"](spark.createDataFrame(views, "url string, at timestamp")).collect()
+    assert (risen.window_end.minute, risen.views, round(risen.usual, 2)) == (7, 20, 3.71)
+
+
+@pytest.mark.spark
+def test_as_of(spark: Any) -> None:
+    app, test = blocks("as-of.md")
+    names: dict[str, Any] = {}
+    exec(app, names)
+    assert {stream.name for stream in names["app"].graph().streams} == {"priced", "addressed"}
+    exec(test, names)
+    names["test_priced"](spark)
 
 
 @pytest.mark.spark
@@ -112,6 +131,22 @@ def test_top(spark: Any) -> None:
     found = names["busiest"](frame).orderBy("rank").collect()
     assert [(row.player, row.played) for row in found] == [("ann", 2), ("bob", 1), ("cat", 1)]
     assert {(row.player, row.points) for row in names["last_game"](frame).collect()} == set(GAMES[1:])
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(find_spec("numpy") is None, reason="Spark ML trains with numpy")
+def test_score(spark: Any, folder: Path) -> None:
+    train, app = blocks("score.md")
+    names: dict[str, Any] = {}
+    exec(train, names)
+    seen = [(float(n % 7), n % 3, "de" if n % 2 else "fr", float(n % 7 > 4)) for n in range(40)]
+    names["train"](
+        spark.createDataFrame(seen, "amount double, tries int, country string, fraud double"), "models/fraud"
+    )
+    exec(app, names)
+    asked = [("a", 6.0, 2, "de"), ("b", 0.0, 0, None)]
+    found = names["suspicious"](spark.createDataFrame(asked, "card string, amount double, tries int, country string"))
+    assert [row.card for row in found.collect()] == ["a"]
 
 
 @pytest.mark.server

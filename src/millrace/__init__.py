@@ -14,12 +14,15 @@ __all__ = [
     "MillraceError",
     "__version__",
     "adaptive",
+    "approx_distinct",
+    "as_of",
     "avg",
     "count",
     "dedup",
     "distance",
     "distinct",
     "first",
+    "frequent",
     "join",
     "last",
     "last_n",
@@ -33,6 +36,9 @@ __all__ = [
     "min",
     "monotonic",
     "now",
+    "quantile",
+    "quantiles",
+    "score",
     "session",
     "speed",
     "sum",
@@ -57,11 +63,14 @@ if TYPE_CHECKING:
         speed,
         sum,  # noqa: A004
     )
+    from millrace.flow.as_of import as_of
     from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
     from millrace.flow.lookback import lookback
     from millrace.flow.lookups import lookup
     from millrace.flow.matches import match
+    from millrace.flow.score import score
+    from millrace.flow.sketches import approx_distinct, frequent, quantile, quantiles
     from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
     from millrace.log import Log
@@ -72,9 +81,11 @@ _HOMES = {
         ("avg", "count", "distance", "distinct", "first", "last", "last_n", "max", "min", "speed", "sum"),
         "millrace.flow.aggregates",
     ),
+    **dict.fromkeys(("approx_distinct", "frequent", "quantile", "quantiles"), "millrace.flow.sketches"),
     **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
+    "as_of": "millrace.flow.as_of",
     "dedup": "millrace.flow.dedup",
     "join": "millrace.flow.joins",
     "lookback": "millrace.flow.lookback",
@@ -82,6 +93,7 @@ _HOMES = {
     "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
+    "score": "millrace.flow.score",
 }
 
 

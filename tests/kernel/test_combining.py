@@ -138,7 +138,7 @@ def test_what_cannot_be_added_up_goes_over_the_shuffle_as_it_is(
         F.col("timestamp").alias("at"), F.col("value").alias("whole"), F.lit("a").alias("text"),
         F.col("value").cast("decimal(30,2)").alias("large"),
     )  # fmt: skip
-    values = {name: (kind, F.col(column)) for name, (kind, column) in aggregates.items()}
+    values = {name: kernel.Value(kind, F.col(column)) for name, (kind, column) in aggregates.items()}
     settings = kernel.WindowSettings(0, 0, once=True, keeps_refused=keeps_refused)
     found = kernel.windows(
         rows.withWatermark("at", "1 second"), keys={}, time=F.col("at"), edges=shape, values=values, settings=settings

@@ -14,7 +14,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-FACTS = (*COLUMNS, "rows_out_per_s", "error", "pid", "host", "since")
+FACTS = (*COLUMNS, "rows_out_per_s", "error", "trouble", "pid", "host", "since")
 
 
 def flows(settings: Settings) -> list[dict[str, Any]]:
@@ -58,6 +58,7 @@ def _flow(app: str, folder: Path) -> dict[str, Any]:
         "restarts": told.get("restarts"),
         "partial_matches": last.get("partial_matches"),
         "error": told.get("error"),
+        "trouble": told.get("trouble"),
         "pid": holder.pid if holder else None,
         "host": holder.host if holder else None,
         "since": holder.since if holder else None,

@@ -22,6 +22,7 @@ from millrace.engine.sources import Source
 from millrace.engine.stopping import epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChanged
+from millrace.flow.histories import Kept
 from millrace.flow.operators import Operator
 from millrace.log import Log
 
@@ -45,7 +46,8 @@ class Input:
 class Definition:
     """`streams` have their part in all that was read so far. `operators` are what state is kept for, `manner` what else
     a flow was told that may change, `fingerprint` its plan as a whole, `kept` what each stateful step of the plan was
-    told, in Spark's order; empty in records of before there were such."""
+    told, in Spark's order; empty in records of before there were such. `histories` are the topics whose past it asks
+    for, each with what was kept of it at the first start."""
 
     inputs: tuple[Input, ...]
     streams: tuple[str, ...]
@@ -53,6 +55,7 @@ class Definition:
     operators: tuple[Operator, ...] = ()
     manner: tuple[str, ...] = ()
     fingerprint: str = ""
+    histories: tuple[tuple[str, Kept], ...] = ()
     kept: tuple[dict[str, Any], ...] = ()
 
     @classmethod
@@ -85,6 +88,7 @@ def remembered(folder: Path) -> Definition | None:
         tuple(Operator(**each) for each in raw.get("operators", ())),
         tuple(raw.get("manner", ())),
         raw.get("fingerprint", ""),
+        tuple((topic, Kept(**kept)) for topic, kept in raw.get("histories", ())),
         tuple(raw.get("kept", ())),
     )
 

@@ -105,6 +105,11 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
     return FlowFailed(flow=stream.name, reason=reason, log=log)
 
 
+def reason_of(error: BaseException) -> str:
+    """Why something that we asked Spark for did not come about."""
+    return first_line(_root(error) or type(error).__name__)
+
+
 def _ours(text: str) -> bool:
     """Whether it was our own code on the driver that failed, called with an epoch's rows: a broker was away when they
     were to be written, and no line of the user's had a part in it."""

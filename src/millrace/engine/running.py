@@ -20,6 +20,7 @@ from millrace import durations
 from millrace.engine import definition, failures, output, realtime
 from millrace.engine.definition import AnySource
 from millrace.engine.fanout import Fanout
+from millrace.engine.histories import Histories
 from millrace.engine.lock import Lock, acquire
 from millrace.engine.operators import fingerprint, kept, native
 from millrace.engine.plan import Flow
@@ -195,10 +196,11 @@ def planned(
     new = definition.Definition.of(flow, sources, partitions, log)
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
-    with noting() as noted:
+    histories = Histories(own, log, sources, dict(old.histories) if old else {})
+    with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
         writer, result, whole = _writer(own, flow, sources, log, clocks, once, replay, noted)
-    new = replace(new, kept=kept(whole))
+    new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
@@ -246,26 +248,25 @@ def _writer(
     """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
     of."""
     settings, spark_log = log.settings, log_file(log.settings)
-    frames = {
-        source.readable: source.stream(spark, clocks, once) if isinstance(source, Source) else source.stream(spark)
-        for source in sources
-    }
+    frames = {source.readable: source.stream(spark, clocks, once) for source in sources}
     if flow.shared is not None:
         fanout, signed = Fanout(flow, log), frames[flow.shared]
         for stream in flow.streams:
             fanout.check(stream, signed, called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append"), None, signed
     (stream,) = flow.streams
-    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay)
+    in_real_time = realtime.runs_so(flow, log, once=once)
+    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay, at_once=in_real_time)
     result = sides.plan(lambda: called(stream, frames, spark_log))
     if flow.epoch_ms is not None and isinstance(result, DataFrame):
-        realtime.refuse(stream, result, aside=sides.topic)
-    if sides.told is not None and sides.topic is not None:
+        realtime.refuse(stream, result)
+    if sides.told is not None and sides.divides_epochs:
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
+    records = output.records(stream, result)
     writer = (
-        output.records(stream, result)
+        (output.identified(records) if in_real_time else records)
         .writeStream.format(log.data_source.format)
-        .outputMode("update" if realtime.runs_so(flow, log, once=once) else output.output_mode(stream, result, noted))
+        .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
         .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )

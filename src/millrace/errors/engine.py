@@ -152,6 +152,12 @@ class FlowFailed(ServerError):
     fix = "see {log}; its checkpoint is whole, and running it again goes on from there"
 
 
+class DeadLettersOwed(ServerError):
+    code = "MR-DEAD-LETTERS-OWED"
+    text = "records of {topic!r} that do not fit are not among its dead letters yet ({reason})"
+    fix = "none is lost: they are tried again, and by the next run; details are in {log}"
+
+
 class TrafficFailed(UserError):
     code = "MR-TRAFFIC-FAILED"
     text = "the function of traffic {name!r} failed ({kind}: {reason})"
@@ -202,7 +208,7 @@ class EmissionTwice(UserError):
 
 class LateSideTwice(UserError):
     code = "MR-LATE-SIDE-TWICE"
-    text = "{flow!r} has two windows that send late rows aside"
+    text = "{flow!r} has two operators that send late rows aside"
     fix = "make it two streams, the second of which reads the first"
 
 
@@ -214,7 +220,5 @@ class LateSideTaken(UserError):
 
 class LateSideKeepsState(UserError):
     code = "MR-LATE-SIDE-KEEPS-STATE"
-    text = (
-        "{flow!r} sends late rows aside and after its window keeps state ({operation}), which sees one epoch at a time"
-    )
+    text = "{flow!r} sends late rows aside and keeps state after that ({operation}), which sees one epoch at a time"
     fix = "do that in a second stream that reads this one"

@@ -73,8 +73,8 @@ class TimeUnknown(UserError):
 
 class LateSideOutside(UserError):
     code = "MR-LATE-SIDE-OUTSIDE"
-    text = "late rows are to go to the topic {topic!r}, but this window is not part of an app's stream"
-    fix = "use it inside a function of @app.stream, or choose mr.late.drop(), .allow(…) or .update(…)"
+    text = "late rows are to go to the topic {topic!r}, but this {operator!r} is not part of an app's stream"
+    fix = "use it inside a function of @app.stream, or choose mr.late.drop() or .allow(…)"
 
 
 class CycleFound(UserError):
@@ -99,6 +99,12 @@ class PatternInvalid(UserError):
     code = "MR-PATTERN-INVALID"
     text = "the pattern {pattern!r} does not read at character {at}: {reason}"
     fix = "{remedy}"
+
+
+class StageRefused(UserError):
+    code = "MR-STAGE-REFUSED"
+    text = "the stage {stage!r} of the model is a {kind}, which cannot become columns"
+    fix = "{known} can; compute what it does in columns before, or score with Spark ML itself"
 
 
 class AppUnset(UserError):

@@ -18,23 +18,28 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Kind: TypeAlias = Literal[
-    "count", "sum", "avg", "min", "max", "first", "last", "distinct", "last_n", "distance", "speed"
-]
+    "count", "sum", "avg", "min", "max", "first", "last", "distinct", "last_n", "distance", "speed",
+    "approx_distinct", "quantile", "quantiles", "frequent",
+]  # fmt: skip
 
-# Those that `mr.lookback` alone has.
+# Those that every operator has, those that `mr.lookback` alone has, and those that it does not have.
+PLAIN = ("count", "sum", "avg", "min", "max", "first", "last", "distinct")
 TRAILING = ("last_n", "distance", "speed")
+WHOLE = ("quantile", "quantiles", "frequent")
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
     """`of` is a column's name or an expression; None counts every row. Of a position it is the latitude, and `beside`
-    the longitude. `most` is how many values a `last_n` gives."""
+    the longitude. `most` is how many values a `last_n` or a `frequent` gives. `error` and `ranks` are of sketches."""
 
     kind: Kind
     of: Column | str | None = None
     over: Duration | None = None
     beside: Column | str | None = None
     most: int = 0
+    error: float = 0.0
+    ranks: tuple[float, ...] = ()
 
 
 def count(condition: Column | str | None = None, *, over: Duration | None = None) -> Aggregate:
@@ -105,6 +110,9 @@ def checked(operator: str, aggregates: Mapping[str, object], where: Where) -> di
         if not isinstance(aggregate, Aggregate):
             remedy = "an aggregate, for example mr.count() or mr.sum('amount')"
             raise OptionInvalid(name=operator, option=name, given=aggregate, remedy=remedy, where=where)
+        if trailing and aggregate.kind in WHOLE:
+            remedy = "only windows and sessions have it: here it would depend on how a key's events happen to be kept"
+            raise OptionInvalid(name=operator, option=name, given=f"mr.{aggregate.kind}", remedy=remedy, where=where)
         if trailing and aggregate.over is None:
             remedy = 'say how far back it looks: over="10 minutes"'
             raise OptionInvalid(name=operator, option=name, given=f"mr.{aggregate.kind}", remedy=remedy, where=where)

@@ -77,7 +77,7 @@ def dedup(
     def build() -> DataFrame:
         return kernel.dedup(rows, keys, at, ttl_us=ttl_ms * 1_000, grace_us=grace_us, about=about)
 
-    told = lateness.told(build, chosen, where)
+    told = lateness.told("dedup", build, chosen, where)
     return told.where(F.col(KIND) == RESULT).select(*taken_out(ROW, rows.schema))
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType
+from pyspark.sql.types import BooleanType, DataType
 
+from millrace.kernel import sketches
 from millrace.kernel.lookback import Asked
+from millrace.kernel.sketches import Sketch
 
 # As in `Position.java`.
 _RADIUS_KM = 6371.0088
@@ -25,10 +27,11 @@ def batch(
     def found(each: Asked) -> Column:
         # SQL's frames have both ends in them, and times are whole microseconds.
         frame = ordered.rangeBetween(1 - each.over_us, -1 if each.kind == "speed" else 0)
+        type_ = rows.select(each.columns[0]).schema[0].dataType
         if each.kind == "count":
-            flag = rows.select(each.columns[0]).schema[0].dataType == BooleanType()
+            flag = type_ == BooleanType()
             return F.count(F.when(each.columns[0], 1) if flag else each.columns[0]).over(frame)
-        return _timed(each, at, frame) if each.kind in _TIMED else _plain(each, frame)
+        return _timed(each, at, frame) if each.kind in _TIMED else _plain(each, type_, frame)
 
     return rows.select(
         "*",
@@ -37,10 +40,12 @@ def batch(
     )
 
 
-def _plain(asked: Asked, frame: WindowSpec) -> Column:
+def _plain(asked: Asked, type_: DataType, frame: WindowSpec) -> Column:
     (column,) = asked.columns
     if asked.kind == "distinct":  # SQL has none over a frame
         return F.size(F.collect_set(column).over(frame)).cast("long")
+    if asked.kind == "approx_distinct":
+        return sketches.batch(asked.kind, column, type_, Sketch(asked.most), frame)
     functions = {"sum": F.sum, "avg": F.avg, "min": F.min, "max": F.max}
     return functions[asked.kind](column).over(frame)
 

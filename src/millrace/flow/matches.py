@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType
 from millrace import durations
 from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow import lateness
-from millrace.flow.aggregates import Aggregate
+from millrace.flow.aggregates import PLAIN, Aggregate
 from millrace.flow.columns import By, keys_of, time_of
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
@@ -103,7 +103,7 @@ def match(
         return _counted(found) if streams else found
 
     try:
-        told = lateness.told(build, late, where) if streams else build()
+        told = lateness.told("match", build, late, where) if streams else build()
     except Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name="match", option="measures", given=str(error), remedy=remedy, where=where) from None
@@ -184,6 +184,9 @@ def _measure(rows: DataFrame, name: str, aggregate: object, program: Program, wh
     if not isinstance(aggregate, Aggregate):
         remedy = "an aggregate, for example mr.last('large.amount') or mr.count('small')"
         raise OptionInvalid(name="match", option=name, given=aggregate, remedy=remedy, where=where)
+    if aggregate.kind not in PLAIN:
+        remedy = f"matches have {', '.join(f'mr.{kind}' for kind in PLAIN)}"
+        raise OptionInvalid(name="match", option=name, given=f"mr.{aggregate.kind}", remedy=remedy, where=where)
     if not isinstance(aggregate.of, str):
         return kernel.Measure(aggregate.kind, None, aggregate.of)
     head, dot, rest = aggregate.of.partition(".")

@@ -201,7 +201,7 @@ def _ranked(rows: DataFrame, asked: _Asked, late: Late | None) -> DataFrame:
         return kernel.top(rows, keys, asked.order, of, end=end, time=time, settings=settings, about=about)
 
     try:
-        told = lateness.told(build, chosen, asked.where) if chosen else build()
+        told = lateness.told(asked.operator, build, chosen, asked.where) if chosen else build()
     except kernel.Unordered as error:
         remedy = "order by numbers, texts, times, dates, truths or bytes, and say `of` such"
         raise asked.refused("order", str(error), remedy) from None

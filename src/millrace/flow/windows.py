@@ -5,11 +5,13 @@ On a stream they are the kernel's, which tells late rows apart; on a batch they 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType
+from pyspark.sql.types import BooleanType, DataType
 
 from millrace import durations
 from millrace.errors import OptionInvalid, Where
@@ -20,7 +22,9 @@ from millrace.flow.edges import Edges, edges
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
 from millrace.flow.operators import note
+from millrace.flow.sketches import sketch_of
 from millrace.flow.time import Duration, duration_ms
+from millrace.kernel import sketches
 from millrace.kernel import windows as kernel
 from millrace.kernel.calling import quoted, words
 from millrace.kernel.kept import About
@@ -102,9 +106,10 @@ def _windows(
         if column in (START, END, REPLACES) or (column in keys and column in wanted):
             remedy = "give it another name: results have a column of that one"
             raise OptionInvalid(name=name, option=column, given="a key or aggregate", remedy=remedy, where=where)
-    values: dict[str, tuple[str, Column]] = {column: (each.kind, looked_at(each)[0]) for column, each in wanted.items()}
+    values = {column: _value(name, column, each, where) for column, each in wanted.items()}
     if not rows.isStreaming:
-        return _batch(rows, shape, gap_us, keys, at, values)
+        with _fitting(name, where):
+            return _batch(rows, shape, gap_us, keys, at, values)
     # A longer grace would find the state of windows gone that it still takes rows for.
     until = f", until {durations.spoken(late.grace_ms)} after their end" if late.grace_ms else ""
     rows = lateness.timed(rows, at)
@@ -124,11 +129,8 @@ def _windows(
         about = About(name, str(where), tuple(keys))
         return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings, about=about)
 
-    try:
-        told = lateness.told(build, late, where)
-    except Unfit as error:
-        remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
-        raise OptionInvalid(name=name, option="aggregates", given=str(error), remedy=remedy, where=where) from None
+    with _fitting(name, where):
+        told = lateness.told(name, build, late, where)
     # A session's edges move, so whoever holds its results by them has to be told which are gone.
     replaced = late.corrects or (shape is None and (emit == "updates" or late.grace_ms > 0))
     return told.where(F.col(KIND) == RESULT).select(
@@ -140,19 +142,39 @@ def _windows(
     )
 
 
+def _value(operator: str, name: str, aggregate: Aggregate, where: Where) -> kernel.Value:
+    (column,) = looked_at(aggregate)
+    return kernel.Value(aggregate.kind, column, sketch_of(operator, name, aggregate, where))
+
+
+@contextmanager
+def _fitting(operator: str, where: Where) -> Iterator[None]:
+    """Says of an aggregate over a type that it cannot take what it can."""
+    try:
+        yield
+    except Unfit as error:
+        remedy = "sums and averages are of numbers, quantiles of numbers and times; the others also of texts"
+        raise OptionInvalid(name=operator, option="aggregates", given=str(error), remedy=remedy, where=where) from None
+
+
 def _kept(
     rows: DataFrame,
     shape: Edges | None,
     gap_us: int,
     keys: dict[str, Column],
-    values: dict[str, tuple[str, Column]],
+    values: dict[str, kernel.Value],
 ) -> str:
     """In words, what the window's state means."""
     what = f"windows of {shape}" if shape else f"sessions with a gap of {durations.spoken(gap_us // 1_000)}"
     by = spoken(rows, keys)
-    looked = [(kind, column, rows.select(column).schema[0].dataType) for kind, column in values.values()]
-    held = ", ".join(f"{kind} of {words(column)} {type_.simpleString()}" for kind, column, type_ in looked)
+    held = ", ".join(_words(value, rows.select(value.column).schema[0].dataType) for value in values.values())
     return f"{what}{by}: {held}"
+
+
+def _words(value: kernel.Value, type_: DataType) -> str:
+    # Which ranks are asked for, and how many values, may change: what is held is the same.
+    kind = f"{value.kind.removesuffix('s')} {value.sketch.size}" if value.sketch else value.kind
+    return f"{kind} of {words(value.column)} {type_.simpleString()}"
 
 
 def _batch(
@@ -161,13 +183,11 @@ def _batch(
     gap_us: int,
     keys: dict[str, Column],
     at: Column,
-    values: dict[str, tuple[str, Column]],
+    values: dict[str, kernel.Value],
 ) -> DataFrame:
     """The same by Spark's own operators, over everything there is."""
-    wanted = [
-        _native(kind, column, at, rows.select(column).schema[0].dataType == BooleanType()).alias(name)
-        for name, (kind, column) in values.items()
-    ]
+    types = {name: rows.select(value.column).schema[0].dataType for name, value in values.items()}
+    wanted = [_native(value, at, types[name]).alias(name) for name, value in values.items()]
     named = [column.alias(name) for name, column in keys.items()]
     if shape is None:
         # Spark's own session also takes an event that comes exactly the gap after the last one.
@@ -186,9 +206,12 @@ def _batch(
     )
 
 
-def _native(kind: str, column: Column, at: Column, flag: bool) -> Column:
+def _native(value: kernel.Value, at: Column, type_: DataType) -> Column:
+    kind, column = value.kind, value.column
+    if value.sketch is not None:
+        return sketches.batch(kind, column, type_, value.sketch)
     if kind == "count":
-        return F.count(F.when(column, 1)) if flag else F.count(column)
+        return F.count(F.when(column, 1)) if isinstance(type_, BooleanType) else F.count(column)
     if kind in ("first", "last"):
         pair = F.when(column.isNotNull(), F.struct(at.alias("at"), column.alias("value")))
         return (F.min(pair) if kind == "first" else F.max(pair))["value"]

@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, DataType, NumericType
 from millrace.kernel.calling import operator, quoted, words
 from millrace.kernel.kept import About, told_of
 from millrace.kernel.told import KIND, LATE_US, ROW
-from millrace.kernel.values import Unfit, carried, held_type, restored
+from millrace.kernel.values import Unfit, carried, hashed, held_type, restored
 
 # Beside the names of a user's columns: whether a result was told before, with other values.
 CORRECTED = "__corrected"
@@ -25,7 +25,8 @@ MOST_EVENTS, MOST_PARTS, MOST_VALUES = 64, 32, 100
 
 @dataclass(frozen=True)
 class Asked:
-    """An aggregate: what it looks at (of a position latitude and longitude), how far back, and of last_n how many."""
+    """An aggregate: what it looks at (of a position latitude and longitude), how far back, and of last_n how many. Of
+    approx_distinct `most` is the size of its sketch."""
 
     kind: str
     columns: tuple[Column, ...]
@@ -73,11 +74,12 @@ def lookback(
     asked: Mapping[str, Asked],
     grace_us: int,
     corrects: bool,
+    closed: bool = False,
     about: About | None = None,
 ) -> DataFrame:
     """Events of a stream, each with its aggregates. With `corrects`, an event that comes out of order also gives those
-    behind it whose results it changes. Columns: ROW (the event), the aggregates, CORRECTED, KIND (ALLOWED is a result
-    too) and LATE_US."""
+    behind it whose results it changes. `closed`: they are results of windows, with the time at which each ended.
+    Columns: ROW (the event), the aggregates, CORRECTED, KIND (ALLOWED is a result too) and LATE_US."""
     spark = rows.sparkSession
     shape = Shape.of(rows, list(asked.values()))
     whole = F.struct(*(F.col(quoted(name)) for name in rows.columns))
@@ -94,6 +96,7 @@ def lookback(
         "questions": [{"measure": measure, "overUs": over_us} for measure, over_us in shape.questions],
         "graceUs": grace_us,
         "corrects": corrects,
+        "closed": closed,
         "mostEvents": MOST_EVENTS,
         "mostParts": MOST_PARTS,
         "mostValues": MOST_VALUES,
@@ -129,6 +132,8 @@ def _slot(rows: DataFrame, asked: Asked) -> tuple[str, Column]:
         degrees = [column.cast("double") for column in asked.columns]
         known = degrees[0].isNotNull() & degrees[1].isNotNull()
         return f"({names})", F.when(known, F.struct(*degrees))
+    if asked.kind == "approx_distinct":
+        return f"hash of {names} {types[0].simpleString()}", hashed(asked.columns[0])
     held_type(asked.kind, types[0])  # or it is unfit
     return names, carried(asked.columns[0], types[0])
 

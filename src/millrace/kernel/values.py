@@ -20,19 +20,19 @@ from pyspark.sql.types import (
 
 
 class Unfit(Exception):
-    """An aggregate over a type that it cannot take."""
+    """A type that an operator cannot take, or what else it cannot."""
 
 
 def held_type(kind: str, type_: DataType) -> DataType:
     """The type in which the kernel holds a value."""
-    if kind == "count" or isinstance(type_, IntegralType):
+    if kind in ("count", "approx_distinct") or isinstance(type_, IntegralType):
         return LongType()
     if isinstance(type_, FloatType | DoubleType):
         return DoubleType()
     if isinstance(type_, DecimalType):
         return type_
     if kind not in ("sum", "avg"):
-        if isinstance(type_, StringType | BinaryType):
+        if isinstance(type_, StringType | BinaryType) and kind not in ("quantile", "quantiles"):
             return type_
         if isinstance(type_, TimestampType | DateType | BooleanType):
             return LongType()
@@ -52,10 +52,21 @@ def carried(column: Column, type_: DataType) -> Column:
     return column.cast("double") if isinstance(type_, FloatType) else column
 
 
+def hashed(column: Column) -> Column:
+    """What different values are told apart by: 64 bits, the same wherever they are computed, of any type."""
+    return F.when(column.isNotNull(), F.xxhash64(column))
+
+
 def restored(result: Column, kind: str, type_: DataType) -> Column:
     """A result as the type that was aggregated."""
-    if kind in ("count", "sum", "avg", "distinct"):
+    if kind in ("count", "sum", "avg", "distinct", "approx_distinct"):
         return result
+    if kind == "quantiles":
+        return F.transform(result, lambda value: restored(value, "quantile", type_))
+    if kind == "frequent":
+        return F.transform(
+            result, lambda each: F.struct(restored(each["value"], "first", type_).alias("value"), each["count"])
+        )
     if isinstance(type_, TimestampType):
         return F.timestamp_micros(result)
     if isinstance(type_, DateType):

@@ -14,8 +14,9 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, Lo
 
 from millrace.kernel.calling import operator, quoted
 from millrace.kernel.kept import About, told_of
+from millrace.kernel.sketches import Sketch
 from millrace.kernel.told import KIND, LATE_US, ROW
-from millrace.kernel.values import carried, held_type, restored
+from millrace.kernel.values import carried, hashed, held_type, restored
 
 # What the operator itself calls a window's edges, which are part of its key.
 EDGES = ("start", "end")
@@ -45,6 +46,15 @@ class WindowSettings:
     slices: tuple[int, int] = (0, 0)
 
 
+@dataclass(frozen=True)
+class Value:
+    """An aggregate: its kind, what it looks at, and how much it holds if it is only about right."""
+
+    kind: str
+    column: Column
+    sketch: Sketch | None = None
+
+
 class Edges(Protocol):
     """Where windows begin and end."""
 
@@ -70,21 +80,20 @@ def windows(
     keys: Mapping[str, Column],
     time: Column,
     edges: Edges | None,
-    values: Mapping[str, tuple[str, Column]],
+    values: Mapping[str, Value],
     settings: WindowSettings,
     about: About | None = None,
 ) -> DataFrame:
     """Rows of a stream to the results of their windows, and what became of late rows.
 
-    `edges` gives a row's windows; none for sessions. `values` are the aggregates: under each name its kind and what it
-    looks at. Columns: the keys, START, END (timestamps), the aggregates, REPLACES, KIND, LATE_US and, with
-    `keeps_refused`, ROW.
+    `edges` gives a row's windows; none for sessions. `values` are the aggregates. Columns: the keys, START, END
+    (timestamps), the aggregates, REPLACES, KIND, LATE_US and, with `keeps_refused`, ROW.
     """
     spark = rows.sparkSession
     names = [f"k{place}" for place in range(len(keys))] or ["k0"]
     by = [_Part(name, key, "key") for name, key in zip(names, keys.values() or [F.lit(0)], strict=True)]
-    types = [rows.select(column).schema[0].dataType for _, column in values.values()]
-    looked = [(kind, column, type_) for (kind, column), type_ in zip(values.values(), types, strict=True)]
+    types = [rows.select(value.column).schema[0].dataType for value in values.values()]
+    looked = [(value.kind, value.column, type_) for value, type_ in zip(values.values(), types, strict=True)]
     parts = [part for place, each in enumerate(looked) for part in _parts(f"a{place}", *each)]
     kernel = operator(spark, "Windows")
     flat = _flat(rows, by, parts, time, edges, settings)
@@ -93,6 +102,7 @@ def windows(
         "values": [f"a{place}" for place in range(len(looked))],
         "kinds": [kind for kind, _, _ in looked],
         "types": [held_type(kind, type_).json() for kind, _, type_ in looked],
+        "sketches": [value.sketch and value.sketch.told() for value in values.values()],
         "gapUs": settings.gap_us,
         "graceUs": settings.grace_us,
         "once": settings.once,
@@ -172,6 +182,8 @@ def _parts(name: str, kind: str, column: Column, type_: DataType) -> list[_Part]
     if kind == "count":
         seen = column if isinstance(type_, BooleanType) else column.isNotNull()
         return [_Part(name, F.when(seen, F.lit(1).cast("long")), "sum")]
+    if kind == "approx_distinct":
+        return [_Part(name, hashed(column), None)]
     value = carried(column, type_)
     if kind == "avg":
         counted = _Part(f"{name}n", F.when(value.isNotNull(), F.lit(1).cast("long")), "sum")

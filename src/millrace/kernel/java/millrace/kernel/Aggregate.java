@@ -7,8 +7,8 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.math.BigDecimal;
 import java.math.RoundingMode;
-import java.util.ArrayList;
-import java.util.List;
+import java.util.HashSet;
+import java.util.Set;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -247,42 +247,38 @@ abstract class Aggregate implements Serializable {
     Distinct(Carrier carrier) { super(carrier); }
 
     @Override
-    @SuppressWarnings("unchecked")
     Object add(Object held, Object value, long timeUs) {
-      List<Object> values = (List<Object>) held;
-      insert(values, value);
-      return values;
-    }
-
-    @Override
-    @SuppressWarnings("unchecked")
-    Object merge(Object held, Object other) {
-      for (Object value : (List<Object>) other) insert((List<Object>) held, value);
+      keys(held).add(carrier.key(value));
       return held;
     }
 
-    private void insert(List<Object> sorted, Object value) {
-      int place = java.util.Collections.binarySearch(sorted, value, carrier::compare);
-      if (place < 0) sorted.add(-place - 1, value);
+    @Override
+    Object merge(Object held, Object other) {
+      keys(held).addAll(keys(other));
+      return held;
     }
 
-    @Override Object result(Object held) { return (long) ((List<?>) held).size(); }
+    @SuppressWarnings("unchecked")
+    private static Set<Object> keys(Object held) {
+      return (Set<Object>) held;
+    }
+
+    @Override Object result(Object held) { return (long) keys(held).size(); }
     @Override DataType resultType() { return DataTypes.LongType; }
-    @Override Object empty() { return new ArrayList<>(); }
+    @Override Object empty() { return new HashSet<>(); }
 
     @Override
     void write(Object held, DataOutput out) throws IOException {
-      List<?> values = (List<?>) held;
-      out.writeInt(values.size());
-      for (Object value : values) carrier.write(value, out);
+      out.writeInt(keys(held).size());
+      for (Object key : keys(held)) carrier.write(carrier.value(key), out);
     }
 
     @Override
     Object read(DataInput in) throws IOException {
       int count = in.readInt();
-      List<Object> values = new ArrayList<>(count + 1);
-      for (int place = 0; place < count; place++) values.add(carrier.read(in));
-      return values;
+      Set<Object> held = new HashSet<>(count * 4 / 3 + 1);
+      for (int place = 0; place < count; place++) held.add(carrier.key(carrier.read(in)));
+      return held;
     }
   }
 }

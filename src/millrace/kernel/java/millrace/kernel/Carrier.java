@@ -5,6 +5,7 @@ import java.io.DataOutput;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.sql.Row;
@@ -31,12 +32,19 @@ enum Carrier {
     /** NaN is the greatest, and the two zeros are one. */
     @Override int compare(Object one, Object two) { return Double.compare((Double) one + 0.0, (Double) two + 0.0); }
 
+    @Override Object key(Object value) { return (Double) value + 0.0; }
     @Override void write(Object value, DataOutput out) throws IOException { out.writeDouble((Double) value); }
     @Override Object read(DataInput in) throws IOException { return in.readDouble(); }
   },
   DECIMAL {
     @Override Object plus(Object one, Object two) { return ((BigDecimal) one).add((BigDecimal) two); }
     @Override int compare(Object one, Object two) { return ((BigDecimal) one).compareTo((BigDecimal) two); }
+
+    @Override
+    Object key(Object value) {
+      BigDecimal plain = ((BigDecimal) value).stripTrailingZeros();
+      return plain.scale() < 0 ? plain.setScale(0) : plain;
+    }
 
     @Override
     void write(Object value, DataOutput out) throws IOException {
@@ -68,6 +76,8 @@ enum Carrier {
     @Override int compare(Object one, Object two) { return Arrays.compareUnsigned((byte[]) one, (byte[]) two); }
     @Override void write(Object value, DataOutput out) throws IOException { bytes((byte[]) value, out); }
     @Override Object read(DataInput in) throws IOException { return bytes(in); }
+    @Override Object key(Object value) { return ByteBuffer.wrap((byte[]) value); }
+    @Override Object value(Object key) { return ((ByteBuffer) key).array(); }
   },
   /** That something is true of a row, as the 1 that a count adds; otherwise there is no value. */
   FLAG {
@@ -117,6 +127,16 @@ enum Carrier {
   /** A value as it is held, from what a row has. */
   Object taken(Object value) {
     return value;
+  }
+
+  /** Something that is equal, and has the same hash in every JVM, for values that are the same. */
+  Object key(Object value) {
+    return value;
+  }
+
+  /** A value that has this key. */
+  Object value(Object key) {
+    return key;
   }
 
   abstract void write(Object value, DataOutput out) throws IOException;

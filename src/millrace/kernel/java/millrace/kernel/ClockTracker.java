@@ -30,7 +30,7 @@ final class ClockTracker extends WatermarkTracker {
   private final Map<UUID, Long> others = new HashMap<>();
 
   private long lastEpoch = -1;
-  private Tally tally;
+  private EpochCount tally;
 
   ClockTracker(MicroBatchExecution query) {
     super(MultipleWatermarkPolicy$.MODULE$.apply("min"), query.logicalPlan());
@@ -54,7 +54,7 @@ final class ClockTracker extends WatermarkTracker {
     if (tally == null) {
       Path folder = clocks.values().iterator().next().beside(PARTIAL_FOLDER);
       if (folder == null) return;
-      tally = new Tally(folder);
+      tally = new EpochCount(folder);
     }
     tally.add(lastEpoch, more);
   }

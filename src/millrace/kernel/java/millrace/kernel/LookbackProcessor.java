@@ -28,7 +28,9 @@ import scala.jdk.javaapi.CollectionConverters;
  * What holds: all rows of a call are put in their places before any is answered, so that their order does not matter. An
  * event is taken as long as the watermark is not more than the grace after it, so no interval that is still asked for
  * begins before `keepUs` behind the watermark; what is older goes. A row is kept as long as an event can come that
- * changes what was told for it. One timer at a time is set for a key: it ends what a silent one left.
+ * changes what was told for it. One timer at a time is set for a key: it ends what a silent one left. Of closed windows
+ * all come behind the watermark of the epoch before, which is not known here: they are forgotten by timers alone, which
+ * Spark fires after the rows.
  */
 final class LookbackProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
@@ -69,7 +71,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> given, TimerValues timers) {
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     load();
-    forget(watermarkUs);
+    if (!settings.closed()) forget(watermarkUs);
     List<Row> out = new ArrayList<>();
     List<Taken> taken = taken(given, watermarkUs, out);
     List<Before> before = settings.corrects() ? reached(taken) : List.of();
@@ -107,7 +109,8 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
       Row row = given.next();
       long timeUs = row.getLong(settings.keys());
       Row event = row.getStruct(settings.keys() + 1);
-      if (timeUs + settings.graceUs() < watermarkUs) {
+      boolean late = !settings.closed() && timeUs < watermarkUs;
+      if (late && timeUs + settings.graceUs() < watermarkUs) {
         out.add(told(event, null, false, Told.REFUSED, watermarkUs - timeUs));
         continue;
       }
@@ -116,7 +119,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
         int place = settings.keys() + 2 + slot;
         if (!row.isNullAt(place)) values[slot] = slots[slot].taken(row.get(place));
       }
-      found.add(new Taken(new PastEvent(timeUs, nextRow++, values), event, timeUs < watermarkUs));
+      found.add(new Taken(new PastEvent(timeUs, nextRow++, values), event, late));
     }
     found.sort(Comparator.comparingLong(each -> each.event.timeUs()));
     return found;

@@ -29,10 +29,14 @@ final class Stored {
   }
 
   /** A form that this kernel does not know was written by a newer one. */
+  static void known(int form, int newest) {
+    if (form > newest) throw new IllegalStateException("MR-STATE-NEWER " + form + " " + newest);
+  }
+
   static <T> T read(byte[] state, int newest, Reading<T> body) {
     try (DataInputStream in = new DataInputStream(new ByteArrayInputStream(state))) {
       int form = in.readUnsignedByte();
-      if (form > newest) throw new IllegalStateException("MR-STATE-NEWER " + form + " " + newest);
+      known(form, newest);
       return body.from(in, form);
     } catch (IOException impossible) {
       throw new UncheckedIOException(impossible);

@@ -1,61 +1,82 @@
 package millrace.kernel;
 
-import java.io.FileNotFoundException;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
-import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.Path;
+import java.io.Serializable;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
 
 /**
- * How many there are, from how many more or fewer there were with each epoch. Kept beside the checkpoint by epoch, so
- * that one that is done again adds to what it first added to. Not known, and not kept, from an epoch on whose former one
- * did not go through here.
+ * What is held of one column of a group's rows, so that a row can go as well as come: after both it is as if neither
+ * had. Nulls are not looked at.
  */
-final class Tally {
-  private static final int KEPT = 100;
-
-  private final Path folder;
-  private Long epoch;
-  private long count;
-
-  Tally(Path folder) {
-    this.folder = folder;
-  }
-
-  void add(long number, long more) {
-    try {
-      FileSystem files = folder.getFileSystem(new Configuration());
-      if (number == 0) count = 0;
-      else if ((epoch == null || epoch != number - 1) && !load(files, number - 1)) return;
-      count += more;
-      epoch = number;
-      keep(files);
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
+abstract class Tally {
+  /** Which column a tally is of, as what; `type` is that of the values, and unused for those in an ordered set. */
+  record Shape(String kind, int place, DataType type) implements Serializable {
+    Tally made(History.Nodes nodes) {
+      return switch (kind) {
+        case "count" -> new Count();
+        case "sum" -> type instanceof DoubleType ? new RealTally() : new WholeTally(type);
+        case "set" -> new Ordered(nodes);
+        default -> throw new IllegalArgumentException(kind);
+      };
     }
   }
 
-  private boolean load(FileSystem files, long number) throws IOException {
-    try (InputStream in = files.open(new Path(folder, String.valueOf(number)))) {
-      count = Long.parseLong(new String(in.readAllBytes(), StandardCharsets.UTF_8).trim());
-      return true;
-    } catch (FileNotFoundException none) {
-      return false;
-    }
+  /** What is told of a tally; `type` is that of the values. `strict`: what does not fit is an error. */
+  record Wanted(String kind, int tally, DataType type, boolean strict) implements Serializable {}
+
+  /** Adds a value as often as `diff` says; negative, it goes. */
+  abstract void add(UnsafeRow values, int place, long diff);
+
+  /** As Spark itself holds such a value. */
+  abstract Object result(Wanted wanted);
+
+  /** Whether it is as before the first value. */
+  abstract boolean isEmpty();
+
+  abstract void write(DataOutputStream out) throws IOException;
+
+  abstract void read(DataInputStream in) throws IOException;
+
+  static DecimalType wider(DecimalType type, int digits, int scale) {
+    return new DecimalType(Math.min(38, type.precision() + digits), Math.min(38, type.scale() + scale));
   }
 
-  private void keep(FileSystem files) throws IOException {
-    Path draft = new Path(folder, "." + epoch + ".new");
-    try (OutputStream out = files.create(draft, true)) {
-      out.write(String.valueOf(count).getBytes(StandardCharsets.UTF_8));
+  private static final class Count extends Tally {
+    private long count;
+
+    @Override void add(UnsafeRow values, int place, long diff) { count = Math.addExact(count, diff); }
+    @Override Object result(Wanted wanted) { return count; }
+    @Override boolean isEmpty() { return count == 0; }
+    @Override void write(DataOutputStream out) throws IOException { VarLong.write(count, out); }
+    @Override void read(DataInputStream in) throws IOException { count = VarLong.read(in); }
+  }
+
+  private static final class Ordered extends Tally {
+    private final Multiset values;
+
+    Ordered(History.Nodes nodes) {
+      values = new Multiset(nodes);
     }
-    Path place = new Path(folder, String.valueOf(epoch));
-    files.delete(place, false);
-    files.rename(draft, place);
-    files.delete(new Path(folder, String.valueOf(epoch - KEPT)), false);
+
+    @Override
+    void add(UnsafeRow row, int place, long diff) {
+      values.add(row.getBinary(place), diff);
+    }
+
+    @Override
+    Object result(Wanted wanted) {
+      if (wanted.kind.equals("distinct")) return values.size();
+      byte[] found = wanted.kind.equals("min") ? values.first() : values.last();
+      return found == null ? null : Order.read(found, wanted.type);
+    }
+
+    @Override boolean isEmpty() { return values.size() == 0; }
+    @Override void write(DataOutputStream out) throws IOException { values.write(out); }
+    @Override void read(DataInputStream in) throws IOException { values.restore(in); }
   }
 }

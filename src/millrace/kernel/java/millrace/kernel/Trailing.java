@@ -18,7 +18,10 @@ import org.apache.spark.sql.types.DecimalType;
 final class Trailing {
   private static final double US_AN_HOUR = 3_600_000_000.0;
 
-  /** `most` is how many values a last_n gives, and with how many a distinct is kept for a part of a key's events. */
+  /**
+   * `most` is how many values a last_n gives, with how many a distinct is kept for a part of a key's events, and the size
+   * of an approx_distinct.
+   */
   static Aggregate of(String kind, DataType type, int most) {
     Carrier carrier = Carrier.of(type);
     boolean decimal = type instanceof DecimalType;
@@ -26,6 +29,7 @@ final class Trailing {
       case "sum": return decimal ? Aggregate.of(kind, type) : carrier == Carrier.LONG ? new Whole(carrier) : new Sum(carrier);
       case "avg": return decimal ? Aggregate.of(kind, type) : new Mean(carrier);
       case "distinct": return new Distinct(carrier, most);
+      case "approx_distinct": return new ApproxDistinct(carrier, most);
       case "last_n": return new LastN(carrier, type, most);
       case "distance": return new Distance(carrier);
       case "speed": return new Speed(carrier);

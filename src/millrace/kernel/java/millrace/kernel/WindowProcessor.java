@@ -53,7 +53,8 @@ final class WindowProcessor extends Keeper<Row, Row, Row> {
     long timerMs = load(panes);
     List<Row> out = new ArrayList<>();
     boolean touched = false;
-    for (Row row : latestFirst(input)) touched |= apply(key, row, panes, watermarkUs, out);
+    Iterator<Row> ordered = settings.sessions() ? latestFirst(input) : input;
+    while (ordered.hasNext()) touched |= apply(key, ordered.next(), panes, watermarkUs, out);
     if (touched) {
       if (!settings.once()) for (Pane pane : panes) if (pane.changed) out.add(result(key, pane));
       save(panes, timerMs);
@@ -73,13 +74,12 @@ final class WindowProcessor extends Keeper<Row, Row, Row> {
     return CollectionConverters.asScala(out.iterator());
   }
 
-  private List<Row> latestFirst(Iterator<Row> rows) {
+  /** What a session is depends on the order of its rows; of other windows it does not, and none has to be held. */
+  private Iterator<Row> latestFirst(Iterator<Row> rows) {
     List<Row> all = new ArrayList<>();
     while (rows.hasNext()) all.add(rows.next());
-    if (settings.sessions() && all.size() > 1) {
-      all.sort(Comparator.comparingLong((Row row) -> row.getLong(positions[0])).reversed());
-    }
-    return all;
+    if (all.size() > 1) all.sort(Comparator.comparingLong((Row row) -> row.getLong(positions[0])).reversed());
+    return CollectionConverters.asScala(all.iterator());
   }
 
   /** Whether the row was taken. */

@@ -63,7 +63,8 @@ public final class Windows {
     List<String> types = texts(json.get("types"));
     Aggregate[] aggregates = new Aggregate[kinds.size()];
     for (int place = 0; place < aggregates.length; place++) {
-      aggregates[place] = Aggregate.of(kinds.get(place), DataType.fromJson(types.get(place)));
+      DataType type = DataType.fromJson(types.get(place));
+      aggregates[place] = Sketches.of(kinds.get(place), type, json.get("sketches").get(place));
     }
     return aggregates;
   }
