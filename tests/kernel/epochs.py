@@ -66,6 +66,14 @@ def watermarks_ms(folder: Path) -> dict[int, int]:
     return {number: json.loads(lines[1])["batchWatermarkMs"] for number, lines in _offsets(folder)}
 
 
+def reached(folder: Path) -> dict[int, list[int]]:
+    """Of each epoch that was begun, up to which file each source was read; -1 for none."""
+    return {
+        number: [-1 if line == "-" else json.loads(line)["logOffset"] for line in lines[2:]]
+        for number, lines in _offsets(folder)
+    }
+
+
 def with_input(folder: Path) -> set[int]:
     """The epochs that read a file: the others only move time on."""
     found, last = set(), None

@@ -184,23 +184,28 @@ class Specimen:
 
     def faults(self, folder: Path, parts: list[Part]) -> list[str]:
         """Where the rows of an epoch are not the model's."""
-        twin, found, read = self.twin(), [], 0
+        twin, found = self.twin(), []
         for number, watermark, part in played(folder, parts):
-            read += number in epochs.with_input(folder)
             expected = Counter(json.dumps(_plain(each)) for each in twin.epoch(part, watermark))
             told = Counter((folder / OUT / f"{number}.json").read_text(encoding="utf-8").splitlines())
             if told != expected:
                 found.append(f"epoch {number}: lacks {expected - told}, and has {told - expected}")
             if (folder / OUT / f"{number}.differs").exists():
                 found.append(f"epoch {number} gave other rows when it was done again")
-        return [*found, *([f"{read} of {len(parts)} were read"] if read < len(parts) else [])]
+        last = list(epochs.reached(folder).values())[-1]
+        return [*found, *([f"{last} of {len(parts)} files were read"] if set(last) != {len(parts) - 1} else [])]
 
 
 def played(folder: Path, parts: list[Part]) -> Iterator[tuple[int, int, Part]]:
-    """The epochs that were: their numbers, watermarks (µs), and what they read."""
-    todo, fed = list(parts), epochs.with_input(folder)
-    for number, watermark_ms in sorted(epochs.watermarks_ms(folder).items()):
-        yield number, watermark_ms * 1_000, todo.pop(0) if number in fed else Part([], [])
+    """The epochs that were: their numbers, watermarks (µs), and what they read. An epoch may have read two files: a
+    process that is killed between what the source and what the query notes of an epoch gives it to the next one."""
+    events = changes = -1
+    for number, reached in epochs.reached(folder).items():
+        # Of two sources the events are the first.
+        some, more = parts[events + 1 : reached[0] + 1], parts[changes + 1 : reached[-1] + 1]
+        events, changes = reached[0], reached[-1]
+        read = Part([each for part in some for each in part.events], [each for part in more for each in part.changes])
+        yield number, epochs.watermarks_ms(folder)[number] * 1_000, read
 
 
 def _plain(value: Any) -> Any:
