@@ -202,7 +202,9 @@ def test_a_model_that_stands_alone(spark: SparkSession) -> None:
     assert values[:2] == [64.5, None]
     assert math.isnan(values[2])
     model = ml.logistic([[1.0, -1.0]], [0.0], False).setPredictionCol("guess").setProbabilityCol("")
-    assert [row.guess for row in mr.score(model, rows, features=["a", "b"]).collect()] == [0.0, None, 0.0]
+    for threshold, guess in ((0.2, 1.0), (0.3, 0.0)):  # the probability is 0.27
+        found = mr.score(model.setThreshold(threshold), rows, features=["a", "b"]).collect()
+        assert [row.guess for row in found] == [guess, None, 0.0]
 
 
 def test_trained_saved_loaded_and_taken_by_real_time(spark: SparkSession, tmp_path: Path) -> None:
