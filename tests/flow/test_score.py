@@ -229,7 +229,7 @@ def test_trained_saved_loaded_and_taken_by_real_time(spark: SparkSession, tmp_pa
     events = app.topic("events", "city string, Large double, at timestamp", time="at", lateness="1 minute")
     stream = app.stream(events, name="scored", mode="realtime")(lambda events: mr.score(path, events))
     streaming = spark.readStream.format("rate").load().selectExpr("'rome' AS city", "value + 0.5D AS Large")
-    realtime.refuse(stream, mr.score(model, streaming), None)
+    realtime.refuse(stream, mr.score(model, streaming))
 
     odd = rows_of(spark, [(*clean[0][:5], None, *clean[0][6:])])
     with pytest.raises(PySparkException, match=r"city is null or was never seen, .* train it with 'keep' or 'skip'"):
