@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark torture
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture crash
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -46,11 +46,17 @@ wheel: kernel ## build the wheel into dist/, the compiled Java inside
 bench-kernel: setup ## latest-by-key in Java against the same in Python, on Spark
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python pyarrow && $(BIN)/python -m bench.kernel
 
+bench-operators: setup ## each operator of the kernel beside Python and RocksDB alone
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python pyarrow 'pandas<3' && $(BIN)/python -m bench.operators
+
 bench-capture: setup ## captures against Debezium with its defaults and against pg_recvlogical
 	@$(BIN)/python -m bench.capture
 
 bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark by hand (EVENTS=4000000)
 	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
+
+bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10)
+	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows
@@ -61,8 +67,14 @@ bench-match: setup ## patterns: the same answers as Flink's MATCH_RECOGNIZE
 bench-lookup: setup ## a lookup in a captured table against a broadcast join of one that does not change
 	@$(BIN)/python -m bench.lookup
 
+bench-enrich: setup ## events enriched from tables of 1 and 10 million rows that change
+	@$(BIN)/python -m bench.enrich
+
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)
+
+crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
+	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)
 
 bench-log: setup ## topic write and read against Kafka's own performance tools
 	@$(BIN)/python -m bench.log

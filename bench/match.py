@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import re
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -26,10 +25,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from bench.nexmark.flink import JAVA, OPTIONS, VERSION, environment
+from bench.flink import VERSION, Flink
+from bench.nexmark.flink import OPTIONS
 from millrace import config
 from millrace.engine.session import close, session
-from millrace.local import java
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DEFINE = {
@@ -68,41 +67,16 @@ def events(count: int) -> Iterator[str]:
 
 
 def flink(work: Path) -> Iterator[tuple[Found, float]]:
-    with (work / "flink.log").open("w") as log:
-        home = {"JAVA_HOME": str(java.find().resolve().parent.parent), "JVM_ARGS": " ".join(JAVA)}
-        process = subprocess.Popen(
-            [str(environment()), str(Path(__file__).parent / "nexmark" / "flink_process.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "FLINK_LOG_DIR": str(work), **home},
-        )
-
-    def ask(**request: Any) -> dict[str, Any]:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
-            raise SystemExit(f"Flink ended:\n{(work / 'flink.log').read_text()[-3_000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
     files = f"'connector' = 'filesystem', 'format' = 'json', 'path' = '{(work / 'in').as_uri()}'"
     watermark = "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
     source = f"CREATE TABLE e (k BIGINT, n BIGINT, ts TIMESTAMP(3), {watermark}) WITH ({files})"
-    own = {"execution.checkpointing.dir": (work / "checkpoints").as_uri(), "io.tmp.dirs": str(work)}
-    ask(options={**OPTIONS, **own, "state.backend.type": "hashmap"}, jars=[], tables=[source])
-    for number, (_, pattern, after) in enumerate(CASES):
-        into = files.replace("/in'", f"/out{number}'")
-        took = ask(insert=f"CREATE TABLE r{number} WITH ({into}) AS {sql(pattern, after)}", after=[])["seconds"]
-        rows = [json.loads(line) for path in (work / f"out{number}").iterdir() for line in path.open()]
-        yield Counter((row["k"], micros(row["s"]), micros(row["e"]), row["c"]) for row in rows), took
-    assert process.stdin is not None
-    process.stdin.close()
-    process.wait(60)
+    with Flink(work, {**OPTIONS, "state.backend.type": "hashmap"}, [source]) as peer:
+        for number, (_, pattern, after) in enumerate(CASES):
+            into = files.replace("/in'", f"/out{number}'")
+            made = f"CREATE TABLE r{number} WITH ({into}) AS {sql(pattern, after)}"
+            took = peer.ask(insert=made, after=[])["seconds"]
+            rows = [json.loads(line) for path in (work / f"out{number}").iterdir() for line in path.open()]
+            yield Counter((row["k"], micros(row["s"]), micros(row["e"]), row["c"]) for row in rows), took
 
 
 def sql(pattern: str, after: str) -> str:

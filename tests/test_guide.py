@@ -70,9 +70,9 @@ def test_time(spark: Any) -> None:
 
 @pytest.mark.spark
 def test_lookback(spark: Any) -> None:
-    (block,) = blocks("lookback.md")
+    events, windows = blocks("lookback.md")
     names: dict[str, Any] = {}
-    exec(block, names)
+    exec(events, names)
     rows = [
         ("1", "a", 10, "failed", "x", 52.52, 13.4, datetime(2026, 1, 1, 0, 0)),
         ("2", "a", 10, "failed", "x", 52.52, 13.4, datetime(2026, 1, 1, 0, 3)),
@@ -83,6 +83,20 @@ def test_lookback(spark: Any) -> None:
     third, fourth = names["suspicious"](spark.createDataFrame(rows, schema)).orderBy("id").collect()
     assert (third.id, third.failed, third.spent, third.merchants, third.kmh) == ("3", 3, 30, 2, 0)
     assert (fourth.id, fourth.failed, round(fourth.kmh)) == ("4", 2, 52661)  # some 878 km in a minute
+    exec(windows, names)
+    views = [("/", datetime(2026, 1, 1, 0, minute)) for minute in (*range(6), *[6] * 20)]
+    (risen,) = names["rising"](spark.createDataFrame(views, "url string, at timestamp")).collect()
+    assert (risen.window_end.minute, risen.views, round(risen.usual, 2)) == (7, 20, 3.71)
+
+
+@pytest.mark.spark
+def test_as_of(spark: Any) -> None:
+    app, test = blocks("as-of.md")
+    names: dict[str, Any] = {}
+    exec(app, names)
+    assert {stream.name for stream in names["app"].graph().streams} == {"priced", "addressed"}
+    exec(test, names)
+    names["test_priced"](spark)
 
 
 @pytest.mark.spark

@@ -65,6 +65,7 @@ def seen(folder: Path, *said: str) -> list[str]:
     return found
 
 
+@pytest.mark.turn(1, 2)
 def test_the_log_and_a_flow_work_and_the_password_is_seen_nowhere(project: Path) -> None:
     env = {"SAFE_PASSWORD": CANARY}
     created = millrace("topic", "create", "events", cwd=project, env=env)

@@ -14,7 +14,7 @@ import pytest
 from millrace.local import process
 from tests.command import LIMIT_S, environ, until
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.turn(1, 2)]
 
 ROOT = Path(__file__).parent.parent
 UV = Path(sys.executable).parent / "uv"

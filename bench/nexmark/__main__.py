@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.flink import JAVA, VERSION
 from bench.kernel import cpu_s
 from bench.nexmark import batch, by_hand, flink, flows
 from bench.nexmark.events import Model
@@ -86,8 +87,8 @@ class Bench:
         return built
 
     def by_hand(self, query: str) -> Frame:
-        body, mode = by_hand.QUERIES[query]
-        return lambda spark: (body(by_hand.bids(spark, self.kafka)), mode)
+        own = by_hand.QUERIES[query]
+        return lambda spark: (own.frame(spark, self.kafka), own.mode)
 
     def run(self, frame: Frame, keep: Callable[[DataFrame], None] | None = None) -> float:
         """The seconds from its start to its end. What it gives is kept, or goes nowhere."""
@@ -109,8 +110,7 @@ class Bench:
             same, rows = told == expected, told.total()
         else:
             sums = batch.Sums()
-            compared = [*batch.SIGNED[query], "__diff"] if query in batch.SIGNED else ["*"]
-            self.run(self.flow(STREAMS[query]), lambda rows: sums.add(rows.select(*compared)))  # type: ignore[arg-type,return-value]
+            self.run(self.flow(STREAMS[query]), lambda rows: sums.add(batch.compared(query, rows)))  # type: ignore[arg-type,return-value]
             same, rows = sums == batch.Sums().add(self.spark.sql(batch.SQL[query])), sums.rows
         if not same:
             raise SystemExit(f"{query} does not give what the batch gives; tests/bench shows in what, on few events")
@@ -199,10 +199,10 @@ def main() -> None:
             peer = None
             if not args.no_flink:
                 peer = stack.enter_context(flink.Flink(local.address(settings, "kafka"), folder))
-                print(f"Flink {flink.VERSION}: {', '.join(f'{k}={v}' for k, v in flink.OPTIONS.items())}, {flink.JAVA}")
+                print(f"Flink {VERSION}: {', '.join(f'{k}={v}' for k, v in flink.OPTIONS.items())}, {JAVA}")
             found = measured(bench, queries, args.rounds, peer)
     figures = {query: {side: vars(each) for side, each in sides.items()} for query, sides in found.items()}
-    peers = f"Flink SQL {flink.VERSION}" if peer else "PySpark by hand"
+    peers = f"Flink SQL {VERSION}" if peer else "PySpark by hand"
     print(json.dumps({"bench": "nexmark", "ratios": report(found), "figures": figures, "peer": peers}))
     sys.stdout.flush()
 

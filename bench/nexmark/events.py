@@ -24,7 +24,7 @@ PERSONS, AUCTIONS, BIDS = "persons", "auctions", "bids"
 _ROUND = 50
 PLACES = {PERSONS: (0, 1), AUCTIONS: (1, 3), BIDS: (4, 46)}
 
-_START_MS = 1_767_225_600_000  # the first of January 2026
+_START_MS = 1_767_225_590_000  # ten seconds before the first of January 2026: queries by the day see two
 _AFTER_S = 3_600
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
 _FIRST_ID, _FIRST_CATEGORY = 1_000, 10

@@ -15,6 +15,7 @@ __all__ = [
     "__version__",
     "adaptive",
     "approx_distinct",
+    "as_of",
     "avg",
     "count",
     "dedup",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         speed,
         sum,  # noqa: A004
     )
+    from millrace.flow.as_of import as_of
     from millrace.flow.dedup import dedup
     from millrace.flow.joins import join
     from millrace.flow.lookback import lookback
@@ -83,6 +85,7 @@ _HOMES = {
     **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
+    "as_of": "millrace.flow.as_of",
     "dedup": "millrace.flow.dedup",
     "join": "millrace.flow.joins",
     "lookback": "millrace.flow.lookback",

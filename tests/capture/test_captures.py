@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.request
 import uuid
 from dataclasses import replace
@@ -12,8 +13,10 @@ import psycopg
 import pytest
 
 from millrace.capture import Captures, capture, memory, tables, truncates
+from millrace.capture.database import parsed
+from millrace.capture.postgres_source import PostgresSource
 from millrace.capture.status import status
-from millrace.config import Database, Secret
+from millrace.config import Database, Secret, Settings
 from millrace.errors import CaptureChanged, CaptureInvalid, CaptureRefused, CaptureUnknown, PartitionsFixed, SlotLost
 from tests.command import until
 from tests.shop import Shop
@@ -204,6 +207,21 @@ def test_what_cannot_be_captured_is_refused_with_the_reason(shop: Shop) -> None:
     captures.add(capture(shop.name, ["customers"]))
     with pytest.raises(CaptureChanged, match="partitions"):
         captures.add(capture(shop.name, ["customers"], partitions=5))
+
+
+def test_an_open_transaction_that_holds_up_the_slot_is_named(settings: Settings, postgres: str) -> None:
+    source = PostgresSource(settings, "postgres", parsed("postgres", postgres))
+    wanted = capture("held", ["any"], slot="held_up")
+    with psycopg.connect(postgres) as other, psycopg.connect(postgres, autocommit=True) as maker:
+        other.execute("CREATE TABLE unfinished (n int)")
+        make = "SELECT pg_create_logical_replication_slot('held_up', 'pgoutput', true)"
+        making = threading.Thread(target=lambda: maker.execute(make))
+        making.start()
+        until(lambda: source.hindrance(wanted) is not None, "the slot waits", 30)
+        assert f"process {other.info.backend_pid}, since 20" in str(source.hindrance(wanted))
+        other.rollback()
+        making.join()
+        assert source.hindrance(wanted) is None
 
 
 def test_a_password_stays_a_reference(shop: Shop) -> None:

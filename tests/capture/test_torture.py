@@ -10,6 +10,7 @@ from millrace.config import Settings
 from tests.capture.torture import torture
 
 
+@pytest.mark.turn(1, 2)
 @pytest.mark.server
 @pytest.mark.usefixtures("connect", "postgres")
 def test_whatever_is_killed_when_the_topics_end_as_the_database_was(settings: Settings) -> None:

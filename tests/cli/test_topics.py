@@ -135,6 +135,26 @@ def test_lines_that_are_not_json_are_kept_and_the_others_written(shell: Shell, t
     assert all(row["reason"] for row in kept)
 
 
+def test_a_file_that_is_whole_says_so_in_every_partition(shell: Shell) -> None:
+    shell.fine("topic", "create", "whole", "--partitions", "3")
+    write = ("topic", "write", "whole", "--complete", "until=2026-01-02 01:00+01:00")
+    broken = shell(*write, stdin=b'{"n":1}\nnot json\n')
+    assert broken.code == 1
+    assert "whole is not marked as complete" in broken.err
+    assert "1 record written" in shell.fine(*write, stdin=b'{"n":2}\n').err
+    found = [json.loads(line) for line in shell.fine("topic", "read", "whole", "--json").lines]
+    marks = [each["partition"] for each in found if each["value"] == {"until": "2026-01-02T00:00:00+00:00"}]
+    assert (len(found), sorted(marks)) == (5, [0, 1, 2])
+    for given, says in (
+        (("--complete", "2026-01-02"), "not COLUMN=TIME"),
+        (("--complete", "until=soon"), "MR-POSITION-INVALID"),
+        (("--complete", "until=2026-01-02", "--acks", "0"), "acknowledged"),
+        (("--complete", "until=2026-01-02", "--format", "avro"), "avro"),
+    ):
+        refused = shell("topic", "write", "whole", *given)
+        assert (refused.code, says in refused.err) == (1, True), refused.err
+
+
 def test_rejects_go_where_one_says(shell: Shell, topic: str) -> None:
     shell("topic", "write", topic, "--rejects", "bad.jsonl", stdin=b"bad")
     assert json.loads((shell.folder / "bad.jsonl").read_text())["text"] == "bad"

@@ -47,6 +47,7 @@ def asked(spark: SparkSession, project: Project, app: App) -> dict[str, Answer]:
     return {answer.flow: answer for answer in answers(app.graph(), project.settings, spark)}
 
 
+@pytest.mark.turn(0, 2)
 def test_every_answer_and_what_a_run_does(spark: SparkSession, project: Project) -> None:
     project.log.topics.create("views", partitions=1)
     assert {each.verdict for each in asked(spark, project, shop()).values()} == {"new"}

@@ -93,6 +93,7 @@ def come(run: Run, sales: Sales, numbers: list[int], column: str = "name") -> li
     return [sales.named()[number] for number in numbers]
 
 
+@pytest.mark.turn(1, 2)
 def test_events_find_the_rows_of_a_table_as_it_is(
     shop: Shop, spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def machines(folder: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.turn(0, 2)
 def test_killed_stopped_and_interrupted_it_goes_on_and_loses_nothing(
     project: Project, folder: Path, until: Callable[..., None]
 ) -> None:

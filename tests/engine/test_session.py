@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from millrace import config
 from millrace.engine.session import is_local, partitions, session
@@ -47,6 +49,17 @@ def test_a_running_context_is_used_and_its_settings_left_alone(spark: SparkSessi
     with pytest.raises(SessionElsewhere, match=r"local\[12\]"):
         session(config.load(), "local[3]")
     assert SparkContext._active_spark_context is spark.sparkContext
+
+
+@pytest.mark.spark
+def test_an_error_with_its_place_in_a_query_is_not_printed(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = spark.range(1).selectExpr("concat('x', id) AS text")
+    for failing in (rows.selectExpr("CAST(text AS INT)"), rows.select(F.col("text").cast("int"))):
+        with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+            failing.collect()
+    assert "CAST_INVALID_INPUT" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.spark

@@ -131,16 +131,19 @@ def test_every_row_is_on_time_late_or_dead(spark: SparkSession, project: Project
 
 def test_a_source_that_marks_what_is_complete(spark: SparkSession, project: Project) -> None:
     app = App("shop")
-    views = app.topic("views", SCHEMA, time="at", lateness=mr.marked("until"), partitions=1)
+    views = app.topic("views", SCHEMA, time="at", lateness=mr.marked("until"), partitions=2)
     # With names that the operator uses itself.
     counting(views, app, by=F.lit("k").alias("kind"), start=mr.min("at"), row=mr.count())
-    project.log.topics.create("views", partitions=1)
+    project.log.topics.create("views", partitions=2)
     write(project, 0, *views_at(10, 500, 20), {"until": at(59)}, *views_at(59.5))
+    write(project, 1, *views_at(15), {"until": at(90)})
     once(spark, project, app)
     assert found(project) == []
-    write(project, 0, {"until": at(60)}, *views_at(70))
+    with project.log.writer("views") as writer:  # as `topic write --complete until=…` does after a file
+        writer.complete("until", START + timedelta(seconds=60))
+    write(project, 0, *views_at(70))
     heard = once(spark, project, app)
-    assert found(project) == [(0, 3)]
+    assert found(project) == [(0, 4)]
     assert not any(each.late or each.dead for each in heard)
     write(project, 0, {"until": (datetime.now(UTC) + timedelta(days=800)).isoformat()}, *views_at(80))
     heard = once(spark, project, app)

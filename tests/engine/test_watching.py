@@ -45,6 +45,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+@pytest.mark.turn(1, 2)
 def test_a_run_is_watched_from_outside(project: Project, until: Callable[..., None]) -> None:
     folder, port = project.settings.folder, free_port()
     prepared(project, folder)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.errors import OptionInvalid
+from millrace.flow.columns import WATERMARK
 from millrace.kernel import clock
 from millrace.model.joins import IntervalJoin, Row
 
@@ -139,6 +140,17 @@ def test_the_impression_and_the_click(spark: SparkSession) -> None:
     assert pair.clicked - pair.shown == timedelta(minutes=7, seconds=28)
 
 
+def test_behind_a_join_one_of_its_times_counts_because_spark_takes_one_a_side(spark: SparkSession) -> None:
+    def rows(time: str) -> DataFrame:
+        ticks = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
+        return ticks.select(F.col("value").alias("ad"), F.col("timestamp").alias(time))
+
+    within = ("0 s", "1 s")
+    pairs = mr.join(rows("shown"), rows("clicked"), on="ad", within=within)
+    three = mr.join(pairs, rows("bought"), on="ad", within=within, times=("clicked", None))
+    assert [field.name for field in three.schema if WATERMARK in field.metadata] == ["clicked", "bought"]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -147,6 +159,7 @@ def test_the_impression_and_the_click(spark: SparkSession) -> None:
         ({"within": ("0 s", "1 s"), "how": "outer"}, '"full"'),
         ({"within": ("0 s", "1 s"), "on": "user"}, "both streams"),
         ({"within": ("0 s", "1 s"), "prefix": "my_"}, "another one"),
+        ({"within": ("0 s", "1 s"), "late": mr.late.side("late")}, "gives them to nobody"),
     ],
 )
 def test_what_cannot_be_joined(spark: SparkSession, given: dict[str, Any], says: str) -> None:

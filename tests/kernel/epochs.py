@@ -30,7 +30,7 @@ def events(spark: SparkSession, folder: Path, schema: str, lag_s: int, files: st
     read = spark.readStream.schema(f"{schema}, partition int").option("maxFilesPerTrigger", 1)
     own = clock.Clock(lag_s * 1_000, 0, folder=(folder / "clock").as_uri())
     seen = own.seen(F.col("partition"), F.col("at"), F.col("at"))
-    return own.on(read.json(str(folder / files)).observe("clock", seen), "at").drop("partition")
+    return own.on(read.json(str(folder / files)).observe(f"clock {folder.name}", seen), "at").drop("partition")
 
 
 def told(build: Callable[[], DataFrame]) -> tuple[DataFrame, DataFrame | None]:

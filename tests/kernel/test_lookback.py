@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
@@ -375,6 +375,59 @@ def test_one_key_with_many_events_is_put_together_from_parts(spark: SparkSession
     query.run()
     found = {each: values for rows in query.epochs.values() for (each, _), values in rows}
     assert {each: values[1] for each, values in found.items()} == expected
+
+
+def test_windows_that_have_closed_are_looked_back_over_and_none_is_late(spark: SparkSession, tmp_path: Path) -> None:
+    """Many of them close in one epoch, far behind its watermark, which is a minute further with each."""
+    draw = random.Random("closed")
+    times = [sorted(number * 60 + draw.randrange(60) for _ in range(120)) for number in range(4)]
+    parts = [[(f"{draw.randrange(40)}", each) for each in seconds] for seconds in times]
+    parts += [[("end", 7_200)]]
+    sums: dict[tuple[str, int], int] = {}
+    for number, events in enumerate(parts):
+        lines = [{"key": key, "at": f"{START + timedelta(seconds=at):%FT%TZ}", "whole": at} for key, at in events]
+        put(tmp_path / "in", number, [{**line, "partition": 0} for line in lines])
+        for key, at in events:
+            end = at // 4 * 4 + 4
+            sums[key, end] = sums.get((key, end), 0) + at
+    del sums["end", 7_204]
+
+    def told(rows: DataFrame) -> DataFrame:
+        ends = mr.window(rows, "4 seconds", by="key", sum=mr.sum("whole"), emit="final", late=mr.late.drop())
+        few, some = mr.last_n("sum", 3, over="80 seconds"), mr.sum("sum", over="20 seconds")
+        return mr.lookback(ends, by="key", time="window_end", few=few, some=some)
+
+    session = spark.newSession()
+    found: dict[int, list[Row]] = {}
+
+    def run() -> None:
+        rows = told(epochs.events(session, tmp_path, "key string, at timestamp, whole long", LAG_S))
+        drained(rows, tmp_path, lambda part, epoch: found.update({epoch: part.collect()}))
+
+    hidden = [(tmp_path / "in" / f"{number:04}.json") for number in range(2, len(parts))]
+    for path in hidden:
+        path.rename(path.with_suffix(".later"))
+    run()
+    forget_commit(tmp_path / "checkpoint")
+    for path in hidden:
+        path.with_suffix(".later").rename(path)
+    run()
+
+    asked: list[tuple[int, Question]] = [
+        (80, lambda events, _: [each.value for each in sorted(events)[-3:]]),
+        (20, lambda events, _: sum(each.value for each in events)),
+    ]
+    given = [Event(key, end, value) for (key, end), value in sums.items()]
+    expected = Lookback(asked, 0, False, closed=True).epoch(given, 7_200)
+    assert not expected.refused
+    begun = int(START.timestamp())
+    rows = [
+        (row.key, int(row.window_end.timestamp()) - begun, row["sum"], (row.few, row.some))
+        for part in found.values()
+        for row in part
+    ]
+    assert sorted(rows) == sorted((*each.event, each.values) for each in expected.results)
+    assert sum(map(bool, found.values())) > 2
 
 
 ROWS = "key string, Place string, at timestamp, lat double, n long"

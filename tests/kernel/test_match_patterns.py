@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,10 @@ from pyspark.sql.types import LongType
 
 from millrace.errors import PatternInvalid, Where
 from millrace.flow.places import Program, compiled
-from millrace.kernel.calling import jar
-from millrace.local import java
-from millrace.local.compile import UNITS
 from millrace.model.match import Match, Matching, Row, order
+from tests.kernel import drivers
 
 HERE = Where("test", 1)
-DRIVER = Path(__file__).parent / "java" / "millrace" / "kernel" / "MatchDriver.java"
 TIMES = ("", "", "", "*", "+", "?", "{2}", "{2,}", "{1,3}", "{,2}", "*?", "+?", "??", "{2,}?", "{1,3}?")
 KINDS = ("count", "first", "last", "sum")
 # In these a match may be decided while an earlier one is not.
@@ -131,11 +127,7 @@ class Example:
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs the kernel's code on examples."""
-    folder = tmp_path_factory.mktemp("driver")
-    path = ":".join(map(str, [jar(), *UNITS["kernel"].class_path()]))
-    compiler = java.find().resolve().with_name("javac")
-    subprocess.run([compiler, "-J-XX:TieredStopAtLevel=1", "-proc:none", "-cp", path, "-d", folder, DRIVER], check=True)
-    return [str(java.find()), "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{path}", "millrace.kernel.MatchDriver"]
+    return drivers.driver("MatchDriver", tmp_path_factory.mktemp("driver"))
 
 
 def run(driver: list[str], examples: list[Example]) -> list[list[list[Any]]]:

@@ -48,7 +48,8 @@ REPORT = {
 
 
 def told() -> Standing:
-    return Standing.new("counts").becomes("running").after(progress_of("counts", REPORT))
+    progress = replace(progress_of("counts", REPORT), partial_matches=4)
+    return Standing.new("counts").becomes("running").after(progress)
 
 
 def test_an_epochs_report_becomes_progress() -> None:
@@ -73,6 +74,7 @@ def test_the_guide_names_the_metrics_that_there_are() -> None:
     families = parsed(metrics("shop", [told()]))
     assert {name: family.kind for name, family in families.items()} == listed
     labels = (("app", "shop"), ("flow", "counts"))
+    assert families["millrace_flow_partial_matches"].samples == {labels: 4}
     assert families["millrace_flow_state_bytes"].samples == {labels: 2_000_000_017}
     assert families["millrace_flow_phase_seconds_total"].samples[(*labels, ("phase", "work"))] == 1.5
 

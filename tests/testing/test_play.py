@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from pyspark.sql import DataFrame
 
 import millrace as mr
 from millrace.config import Settings
+from millrace.engine import Run
+from millrace.engine.replay import Replay
 from millrace.engine.restarts import passes
 from millrace.errors import BodyFailed, EmissionTwice, FlowFailed, PlayMisused, PlayRowsInvalid, ReplayInvalid
 from millrace.flow import Stream, Topic
@@ -130,8 +133,8 @@ def test_tables_are_fed_as_rows(play: Begin) -> None:
     p.expect(names, [{"name": "ADA", "__diff": -1}, {"name": "EVE", "__diff": 1}])
     p.delete(db.customers, [{"id": 1}, {"id": 9}])
     p.expect(names, [{"name": "EVE", "__diff": -1}])
-    for row in ({"id": 1, "nam": "x"}, {"name": "x"}):
-        with pytest.raises(PlayMisused, match="missing or too much"):
+    for row, says in (({"id": 1, "nam": "x"}, "did you mean 'name'"), ({"name": "x"}, "row 1 lacks 'id'")):
+        with pytest.raises(PlayMisused, match=says):
             p.feed(db.customers, [row])
     with pytest.raises(PlayMisused, match="no 'number'"):
         p.table(db.customers, "id long, name string", key="number")
@@ -212,6 +215,10 @@ def test_a_replay_has_outputs_of_its_own(play: Begin) -> None:
     for name in ("dead", "old.dead"):
         with pytest.raises(ReplayInvalid, match="dead letters"):
             p.replay(name)
+    p.log.topics.ensure("per_minute.first")
+    Run(app, p._settings, only=["large"], log=p.log, replay=Replay("first")).prepare()
+    with pytest.raises(ReplayInvalid, match=r"per_minute\.first is there already"):  # of the stream that joins it
+        p.replay("first")
     p.log.topics.ensure("large.other")
     with pytest.raises(ReplayInvalid, match=r"large\.other is there already"):
         p.replay("other")
@@ -232,8 +239,22 @@ def test_cuts_and_crashes_by_a_seed_change_nothing(play: Begin, seed: int) -> No
 def test_what_is_wrong_is_said_in_a_sentence(play: Begin) -> None:
     app, views, per_minute = counting()
     p = play(app)
-    with pytest.raises(PlayRowsInvalid, match="'x' is no long"):
-        p.feed(views, "| n |\n| x |")
+    with pytest.raises(PlayRowsInvalid, match=r"'n' of row 2: 'x' is no long.*test_play\.py:\d+\)"):
+        p.feed(views, "| n |\n| 1 |\n| x |")
+    with pytest.raises(PlayMisused, match=r"'views' has no column 'ulr'; did you mean 'url'\?"):
+        p.feed(views, [{"ulr": "/a"}])
+    for rows in (None, 5, {"url": "/a"}, ["/a"]):
+        with pytest.raises(PlayRowsInvalid, match=r"test_play\.py:\d+\)"):
+            p.feed(views, rows)  # type: ignore[arg-type]
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: p.advance(5), 'advance\\("5 seconds"\\)'),  # type: ignore[arg-type]
+        (lambda: p.late("minute"), "no stream 'minute'; did you mean 'per_minute'"),
+        (lambda: p.delete(views, []), "what a topic holds stays"),  # type: ignore[arg-type]
+        (lambda: p.expect(5), "5 is no stream or topic"),  # type: ignore[arg-type]
+    ]
+    for call, says in calls:
+        with pytest.raises(PlayMisused, match=says):
+            call()
     with pytest.raises(PlayRowsInvalid, match="has 1 cells, the head 2"):
         p.feed(views, "| url | n |\n| x |")
     for row in ({"partition": 1}, {"partition": "x"}, {"arrival": "soon"}):
@@ -264,8 +285,9 @@ def test_what_is_wrong_is_said_in_a_sentence(play: Begin) -> None:
 
     q = play(broken)
     for _ in range(2):
-        with pytest.raises(BodyFailed, match="Division by zero"):
+        with pytest.raises(BodyFailed, match="Division by zero") as failed:
             q.feed(numbers, [{"n": 1}])
+        assert "DIVIDE_BY_ZERO" in Path(str(failed.value.facts["log"])).read_text()
     twice = mr.App("shop")
     again = twice.topic("views", VIEWS, time="at", lateness="10 seconds")
     given = {"emit": "updates", "late": mr.late.drop()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +161,7 @@ class Captures:
             if state == "FAILED":
                 raise self.failure(capture, trace)
             if time.monotonic() > deadline:
-                raise _stuck(capture.name, state)
+                raise self._waits(capture, state)
             time.sleep(_LOOK_S)
 
     def failure(self, capture: Capture, trace: str) -> CaptureFailed | SlotLost:
@@ -324,6 +325,16 @@ class Captures:
             if time.monotonic() > deadline:
                 raise _stuck(outside, state)
             time.sleep(_LOOK_S)
+
+    def _waits(self, capture: Capture, state: str) -> CaptureFailed:
+        """Why it does not start, by the database's own word if it has one."""
+        hindrance = None
+        with contextlib.suppress(DatabaseRefused, DatabaseUnreachable):
+            hindrance = self.source(capture).hindrance(capture)
+        if hindrance is None:
+            return _stuck(capture.name, state)
+        remedy = "end it, and the capture goes on by itself; `millrace capture status` says when"
+        return CaptureFailed(name=capture.name, reason=f"it waits, because {hindrance}", remedy=remedy)
 
     def _staged(self, capture: Capture) -> Capture:
         return replace(capture, prefix=self.settings.prefix)

@@ -92,6 +92,10 @@ class MysqlSource:
         # The server keeps its binlog for a time, not for its readers: nothing is held back.
         return Health(None, behind, lost)
 
+    def hindrance(self, capture: Capture) -> str | None:  # noqa: ARG002 - of the protocol
+        """Nothing waits for others here: a place in the binlog is there at once."""
+        return None
+
     def clean(self, capture: Capture, *, begins_anew: bool = False) -> list[str]:
         """Nothing was made in the server for this capture alone. One that begins anew goes on with its history of
         tables."""

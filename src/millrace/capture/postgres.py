@@ -72,6 +72,16 @@ FROM pg_catalog.pg_replication_slots s,
      (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS here) w
 WHERE slot_name = %s
 """
+# Who is waited for by whoever makes the slot. Of somebody else's session a user without rights sees little; a prepared
+# transaction has no process, and is told as 0.
+_BLOCKING = """
+SELECT p.pid, b.usename, b.state, date_trunc('second', b.xact_start)::text AS since
+FROM pg_catalog.pg_stat_activity a
+CROSS JOIN LATERAL unnest(pg_blocking_pids(a.pid)) p(pid)
+LEFT JOIN pg_catalog.pg_stat_activity b ON b.pid = p.pid
+WHERE a.query ILIKE '%%create%%replication%%slot%%' AND position(%s in a.query) > 0
+ORDER BY b.xact_start LIMIT 1
+"""
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,17 @@ def schema_exists(connection: psycopg.Connection[Any], name: str) -> bool:
 
 def slot(connection: psycopg.Connection[Any], name: str) -> Any | None:
     return connection.execute(_SLOT, (name,)).fetchone()
+
+
+def hindrance(connection: psycopg.Connection[Any], slot_name: str) -> str | None:
+    found = connection.execute(_BLOCKING, (slot_name,)).fetchone()
+    if found is None:
+        return None
+    if not found.pid:
+        return "a prepared transaction is open (see pg_prepared_xacts)"
+    who = f"of {found.usename}, " if found.usename else ""
+    since = f", since {found.since}" if found.since else ""
+    return f"a transaction is open ({who}process {found.pid}{since}{f', {found.state}' if found.state else ''})"
 
 
 def published(connection: psycopg.Connection[Any], publication: str) -> set[str] | None:

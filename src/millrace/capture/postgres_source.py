@@ -127,6 +127,11 @@ class PostgresSource:
             )
         return Health(found.kept_bytes, found.behind_bytes, lost)
 
+    def hindrance(self, capture: Capture) -> str | None:
+        """A slot begins when every transaction has ended that was open before it."""
+        with postgres.connect(self.name, self.address) as connection:
+            return postgres.hindrance(connection, capture.slot_name)
+
     def clean(self, capture: Capture, *, begins_anew: bool = False) -> list[str]:
         with postgres.connect(self.name, self.address) as connection:
             done = []

@@ -48,6 +48,9 @@ class Source(Protocol):
     def health(self, capture: Capture, offsets: Mapping[str, Any] | None) -> Health:
         """Raises when the database does not answer, which says nothing about the capture."""
 
+    def hindrance(self, capture: Capture) -> str | None:
+        """What in the database keeps the connector from starting, if there is such a thing and it can be seen."""
+
     def clean(self, capture: Capture, *, begins_anew: bool = False) -> list[str]:
         """Removes what `prepare` and the connector made, or only what a new beginning has to be rid of; gives what was
         run. The connector does not run."""

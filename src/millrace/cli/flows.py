@@ -10,11 +10,11 @@ from millrace.config import Settings
 
 COLUMNS = (
     "app", "flow", "state", "epoch", "at", "rows_per_s", "lag_records", "lag_s", "watermark_gap_s", "dead", "late",
-    "restarts",
+    "restarts", "partial_matches",
 )  # fmt: skip
 
 
-FACTS = (*COLUMNS, "rows_out_per_s", "error", "pid", "host", "since")
+FACTS = (*COLUMNS, "rows_out_per_s", "error", "trouble", "pid", "host", "since")
 
 
 def flows(settings: Settings) -> list[dict[str, Any]]:
@@ -56,7 +56,9 @@ def _flow(app: str, folder: Path) -> dict[str, Any]:
         "dead": told.get("dead"),
         "late": told.get("late"),
         "restarts": told.get("restarts"),
+        "partial_matches": last.get("partial_matches"),
         "error": told.get("error"),
+        "trouble": told.get("trouble"),
         "pid": holder.pid if holder else None,
         "host": holder.host if holder else None,
         "since": holder.since if holder else None,

@@ -115,6 +115,8 @@ def _status(args: argparse.Namespace, settings: Settings) -> None:
     for flow in found:
         if flow["error"] and flow["state"] in ("failed", "restarting"):
             print(f"{flow['flow']}: {flow['error']}")
+        if flow["trouble"]:
+            print(f"{flow['flow']}: {flow['trouble']}")
 
 
 def logs(args: argparse.Namespace, settings: Settings) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from millrace.cli.output import Commands, command, json_option, listing, noun, positive, say
 from millrace.config import Settings
-from millrace.errors import StdinClosed
+from millrace.errors import StdinClosed, UsageInvalid
 
 if TYPE_CHECKING:
     from millrace.log import Log, Record
@@ -77,6 +77,11 @@ def _add_write(topic: Commands) -> None:
     added.add_argument("--acks", choices=("all", "1", "0"), default="all", help="who must have a record; default all")
     added.add_argument("--format", choices=FORMATS[:3], default="json", help="what lines are written as; default json")
     added.add_argument("--schema", type=Path, metavar="FILE", help="the schema for avro (.avsc) or protobuf (.proto)")
+    added.add_argument(
+        "--complete",
+        metavar="COLUMN=TIME",
+        help="when all is written, say in every partition that nothing from before TIME is missing (`mr.marked`)",
+    )
     added.add_argument("--rejects", type=Path, metavar="FILE", help="where lines that cannot be written are kept")
 
 
@@ -196,6 +201,7 @@ def write(args: argparse.Namespace, settings: Settings) -> int:
     """Lines that cannot be written are kept in a file with their number and reason, and make the exit code 1."""
     from millrace.log.lines import LineWriter, chunks
 
+    complete = _complete(args)
     log = _log(settings)
     with log.writer(args.topic, acks=args.acks) as writer, _Rejects(args, settings) as rejects:
         encode = _encode(args, log)
@@ -206,13 +212,34 @@ def write(args: argparse.Namespace, settings: Settings) -> int:
             say(f"writing lines to topic {args.topic}; Ctrl-D ends")
         for chunk in chunks(sys.stdin.fileno()):
             lines.write(chunk)
+        if complete and not lines.tally.refused:
+            writer.complete(*complete)
     tally = lines.tally
     blank = f"; {_counted(tally.blank, 'blank line')} passed over" if tally.blank else ""
     say(f"{_counted(tally.written, 'record')} written to {args.topic}{blank}")
     if not tally.refused:
         return 0
     say(f"{_counted(tally.refused, 'line')} not written; kept with the reasons in {rejects.file}")
+    if complete:
+        say(f"so {args.topic} is not marked as complete")
     return 1
+
+
+def _complete(args: argparse.Namespace) -> tuple[str, datetime] | None:
+    """The column of the markers, and up to when all is there."""
+    if args.complete is None:
+        return None
+    column, sign, time = args.complete.partition("=")
+    fault = ""
+    if not sign or not column:
+        fault = f"--complete {args.complete} is not COLUMN=TIME"
+    elif args.acks == "0":
+        fault = "--complete is said when every record is acknowledged, which with --acks 0 none is"
+    elif args.format != "json":
+        fault = f"--complete writes markers as JSON, and records are to be {args.format}"
+    if fault:
+        raise UsageInvalid(reason=fault, command="millrace topic write")
+    return column, _time(time)
 
 
 def read(args: argparse.Namespace, settings: Settings) -> None:

@@ -25,9 +25,28 @@ from millrace.log import Log, deadletters
 
 _EARLIEST = -1
 
+# Spark's and Kafka's own patience adds up to many minutes. What fails is tried again, so none of it is needed here.
+_READING = {
+    "fetchOffset.numRetries": "1",
+    "kafkaConsumer.pollTimeoutMs": "15000",
+    "kafka.request.timeout.ms": "10000",
+    "kafka.default.api.timeout.ms": "15000",
+}
+_WRITING = {
+    "kafka.max.block.ms": "10000",
+    "kafka.request.timeout.ms": "10000",
+    "kafka.delivery.timeout.ms": "15000",
+}
+
 _logger = logging.getLogger("millrace.engine")
-_LARGEST_BYTES = 1_000_000_000
+_LARGEST_BYTES = "1000000000"
 _HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def joined(first: Span, then: Span) -> Span:
+    """Two spans of a topic as one. Where they do not meet, what lies between is as doubtful as a misfit."""
+    end = {**first.end, **{number: max(last, first.end.get(number, 0)) for number, last in then.end.items()}}
+    return Span(then.outside, first.start, end, first.dead + then.dead + (then.start != first.end))
 
 
 class DeadLetters:
@@ -62,15 +81,14 @@ class DeadLetters:
         held = self._log.topics.offsets(self.source.topic.name)
         ranges = {number: self._available(number, begin, end[number], held) for number, begin in start.items()}
         # Kept while it is counted and written. (An Observation never fires for a batch written to Kafka.)
-        letters = self._letters(self.source.misfits(spark, ranges, end)).persist()
+        letters = self._letters(self.source.misfits(spark, ranges, end, _READING)).persist()
         try:
             count = letters.count()
             if count:
                 outside = self._log.settings.named(self._log.dead.topic(self.source.topic.name))
                 # The topic's own limit is the one that counts; the client's default is lower than that.
-                write(
-                    letters.withColumn("topic", F.lit(outside)), self._log, **{"kafka.max.request.size": _LARGEST_BYTES}
-                )
+                options = {**_WRITING, "kafka.max.request.size": _LARGEST_BYTES}
+                write(letters.withColumn("topic", F.lit(outside)), self._log, **options)
         finally:
             letters.unpersist()
         return count

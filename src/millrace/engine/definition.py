@@ -13,7 +13,7 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from millrace.config import Settings
 from millrace.engine.lock import write_whole
@@ -22,6 +22,7 @@ from millrace.engine.sources import Source
 from millrace.engine.stopping import epochs
 from millrace.engine.tables import TableSource
 from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChanged
+from millrace.flow.histories import Kept
 from millrace.flow.operators import Operator
 from millrace.log import Log
 
@@ -44,7 +45,9 @@ class Input:
 @dataclass(frozen=True)
 class Definition:
     """`streams` have their part in all that was read so far. `operators` are what state is kept for, `manner` what else
-    a flow was told that may change, `fingerprint` its plan as a whole; empty in records of before there were such."""
+    a flow was told that may change, `fingerprint` its plan as a whole, `kept` what each stateful step of the plan was
+    told, in Spark's order; empty in records of before there were such. `histories` are the topics whose past it asks
+    for, each with what was kept of it at the first start."""
 
     inputs: tuple[Input, ...]
     streams: tuple[str, ...]
@@ -52,6 +55,8 @@ class Definition:
     operators: tuple[Operator, ...] = ()
     manner: tuple[str, ...] = ()
     fingerprint: str = ""
+    histories: tuple[tuple[str, Kept], ...] = ()
+    kept: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, flow: Flow, sources: tuple[AnySource, ...], partitions: int, log: Log) -> Definition:
@@ -83,6 +88,8 @@ def remembered(folder: Path) -> Definition | None:
         tuple(Operator(**each) for each in raw.get("operators", ())),
         tuple(raw.get("manner", ())),
         raw.get("fingerprint", ""),
+        tuple((topic, Kept(**kept)) for topic, kept in raw.get("histories", ())),
+        tuple(raw.get("kept", ())),
     )
 
 

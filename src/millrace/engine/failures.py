@@ -54,6 +54,12 @@ _NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
 
 
+def newer(flow: str, error: Exception) -> StateNewer | None:
+    """If that is why state cannot be read."""
+    found = _NEWER.search(str(error))
+    return StateNewer(flow=flow, found=found[1], known=found[2]) if found else None
+
+
 def body_failed(stream: Stream, error: Exception, log: Path) -> MillraceError:
     """The user's function raised while it was called to build the flow."""
     where = user_line(error) or stream.where
@@ -97,6 +103,11 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
     if _USERS_STATE.search(text):
         return BodyFailed(flow=stream.name, kind="Spark", reason=reason, log=log, where=stream.where)
     return FlowFailed(flow=stream.name, reason=reason, log=log)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why something that we asked Spark for did not come about."""
+    return first_line(_root(error) or type(error).__name__)
 
 
 def _ours(text: str) -> bool:

@@ -10,11 +10,22 @@ from pyspark.sql import DataFrame
 
 from millrace.engine.plans import analyzed, listed
 from millrace.flow.operators import MADE_UP, Operator
+from millrace.kernel.kept import told_by
 
 
 def native(result: DataFrame) -> list[Operator]:
     """In the order of the plan, from its end."""
-    return [Operator(MADE_UP.sub("", words)) for words in _words(analyzed(result))]
+    return [Operator(MADE_UP.sub("", words)) for _, words in _stateful(analyzed(result)) if words is not None]
+
+
+def kept(frame: DataFrame) -> tuple[dict[str, Any], ...]:
+    """What each stateful step was told, by which its state can be read; of Spark's own only what it is. In the order in
+    which Spark numbers them: from the plan's end."""
+    found = []
+    for node, words in _stateful(analyzed(frame)):
+        told = told_by(frame.sparkSession, node.statefulProcessor()) if words is None else None
+        found.append(told or {"operator": MADE_UP.sub("", words or node.nodeName())})
+    return tuple(found)
 
 
 def fingerprint(result: DataFrame) -> str:
@@ -23,22 +34,23 @@ def fingerprint(result: DataFrame) -> str:
     return hashlib.sha256(MADE_UP.sub("", "\n".join(lines)).encode()).hexdigest()[:16]
 
 
-def _words(plan: Any) -> Iterator[str]:
+def _stateful(plan: Any) -> Iterator[tuple[Any, str | None]]:
+    """The steps that keep state, each with the words for it; ours have none, they are noted where they are made."""
     name = plan.nodeName()
     children = listed(plan.children())
     if name == "Aggregate" and plan.isStreaming():
         named = [key.sql() for key in listed(plan.groupingExpressions())]
         by = [made for key in named for made in (key, *_made(children[0], key))]
-        yield f"aggregate by {', '.join(by)}: {_sql(plan.aggregateExpressions())}"
+        yield plan, f"aggregate by {', '.join(by)}: {_sql(plan.aggregateExpressions())}"
     elif name.startswith("Deduplicate"):
-        yield f"{name} {_sql(plan.keys())}"
+        yield plan, f"{name} {_sql(plan.keys())}"
     elif name == "Join" and all(child.isStreaming() for child in children):
         condition = plan.condition()
-        yield f"{plan.joinType().sql()} join on {condition.get().sql() if condition.isDefined() else 'nothing'}"
-    elif "WithState" in name and name != "TransformWithState":  # ours are noted where they are made
-        yield name
+        yield plan, f"{plan.joinType().sql()} join on {condition.get().sql() if condition.isDefined() else 'nothing'}"
+    elif "WithState" in name:
+        yield plan, None if name == "TransformWithState" else name
     for child in children:
-        yield from _words(child)
+        yield from _stateful(child)
 
 
 def _made(plan: Any, name: str) -> Iterator[str]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from millrace.engine.sources import ARRIVED, DEAD
 from millrace.flow.lateness import ALLOWED, LATE_METRIC, REFUSED
+from millrace.flow.matches import PARTIAL_METRIC
+
+# As in `ClockTracker.java`.
+PARTIAL_FOLDER = "_partial"
 
 # What an epoch spends its time on, in our words: Spark's own names for it.
 PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -38,7 +43,8 @@ class Progress:
     the events.
 
     State: rows that are kept, bytes of memory (for RocksDB its tables and caches) and of RocksDB's files on the
-    executors' disks.
+    executors' disks. `partial_matches` is of how many rows, over all keys, `mr.match` does not know yet which match
+    begins with them; None of a flow without it, and of a checkpoint that was begun before they were counted.
 
     Lag: `lag_records` counts the offsets that were in the topics when the epoch began and that it left unread; `lag_s`
     is 0 when there were none, and otherwise how long before `at` the newest record arrived that has been read: what
@@ -65,6 +71,7 @@ class Progress:
     state_disk_bytes: int
     lag_records: int | None
     lag_s: float | None
+    partial_matches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,8 @@ class Span:
     dead: int
 
 
-def progress_of(flow: str, report: Mapping[str, Any]) -> Progress:
-    """From Spark's report of an epoch, as its JSON says it."""
+def progress_of(flow: str, report: Mapping[str, Any], clocks: Path | None = None) -> Progress:
+    """From Spark's report of an epoch, as its JSON says it; `clocks` is where sums over epochs are kept."""
     written = report["sink"].get("numOutputRows", -1)
     allowed, refused = _late(report, ALLOWED), _late(report, REFUSED)
     dropped = _state(report, "numRowsDroppedByWatermark")
@@ -110,6 +117,7 @@ def progress_of(flow: str, report: Mapping[str, Any]) -> Progress:
         ),
         lag_records=lag_records,
         lag_s=_lag_s(report, at) if lag_records else (None if lag_records is None else 0.0),
+        partial_matches=_partial_matches(report, clocks),
     )
 
 
@@ -157,6 +165,15 @@ def _dead(report: Mapping[str, Any], metric: str) -> int:
 def _late(report: Mapping[str, Any], word: str) -> int:
     metrics = report.get("observedMetrics", {})
     return sum(int(counts.get(word) or 0) for name, counts in metrics.items() if name.startswith(LATE_METRIC))
+
+
+def _partial_matches(report: Mapping[str, Any], clocks: Path | None) -> int | None:
+    if clocks is None or not any(name.startswith(PARTIAL_METRIC) for name in report.get("observedMetrics", {})):
+        return None
+    try:
+        return int((clocks / PARTIAL_FOLDER / str(report["batchId"])).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _number(value: object) -> float:

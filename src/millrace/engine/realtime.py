@@ -62,11 +62,8 @@ def prompt(sources: Iterable[AnySource]) -> tuple[AnySource, ...]:
     return tuple(replace(source, data=replace(source.data, format=PROMPT)) for source in sources)
 
 
-def refuse(stream: Stream, result: DataFrame, aside: str | None) -> None:
-    """Refuses what Spark would find out only when the first epoch is planned, and in its own words. `aside` is the
-    topic for refused rows, if there is one."""
-    if aside is not None:
-        raise RealTimeRefused(flow=stream.name, operation=f"`late.side({aside!r})`", where=stream.where)
+def refuse(stream: Stream, result: DataFrame) -> None:
+    """Refuses what Spark would find out only when the first epoch is planned, and in its own words."""
     for node in _nodes(analyzed(result)):
         operation = _hindrance(stream, node)
         if operation is not None:

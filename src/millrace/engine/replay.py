@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from millrace.engine.lock import write_whole
 from millrace.engine.plan import flows_of
@@ -78,22 +79,25 @@ class Replay:
 
     def begin(self, folder: Path, log: Log) -> Replay:
         """The replay as it was begun, which `folder` remembers: a repeat goes on with the same bounds, or is refused.
-        One that begins does so with topics of its own."""
-        own = {"start": self.start and self.start.isoformat(), "until": self.until and self.until.isoformat()}
+        A stream that begins in it, now or in a repeat, does so with a topic of its own."""
         path = folder / _RECORD
-        if path.exists():
-            held = json.loads(path.read_text(encoding="utf-8"))
-            if any(own.values()) and held != own:
-                told = f"{self.into!r} was begun from {held['start'] or 'the oldest'} until {held['until'] or 'no end'}"
-                raise ReplayInvalid(reason=f"{told}; leave both out to go on, or choose another name")
-            start, until = (None if time is None else datetime.fromisoformat(time) for time in held.values())
-            return replace(self, start=start, until=until)
-        for name in sorted(self.outputs):
+        held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        begun = self if held is None else self._as_begun(held)
+        known = set() if held is None else set(held["outputs"])
+        for name in sorted(self.outputs - known):
             if log.topics.exists(name):
                 raise ReplayInvalid(reason=f"topic {name} is there already; choose another name")
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(own, indent=2))
-        return self
+        times = {name: time and time.isoformat() for name, time in (("start", begun.start), ("until", begun.until))}
+        write_whole(path, json.dumps({**times, "outputs": sorted(self.outputs | known)}, indent=2))
+        return begun
+
+    def _as_begun(self, held: Mapping[str, Any]) -> Replay:
+        start, until = (held[name] and datetime.fromisoformat(held[name]) for name in ("start", "until"))
+        if (self.start or self.until) and (self.start, self.until) != (start, until):
+            told = f"{self.into!r} was begun from {held['start'] or 'the oldest'} until {held['until'] or 'no end'}"
+            raise ReplayInvalid(reason=f"{told}; leave both out to go on, or choose another name")
+        return replace(self, start=start, until=until)
 
     def bounds(self, topic: Topic, log: Log) -> Bounds:
         if topic.name in self.outputs:  # what the replay itself writes is read whole

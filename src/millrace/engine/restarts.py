@@ -17,6 +17,7 @@ from millrace.errors import (
     ConnectUnreachable,
     DatabaseRefused,
     DatabaseUnreachable,
+    DeadLettersOwed,
     FlowFailed,
     KafkaRefused,
     KafkaUnreachable,
@@ -62,6 +63,7 @@ LASTING: Mapping[type[MillraceError], str] = MappingProxyType(
 PASSING: Mapping[type[MillraceError], str] = MappingProxyType(
     {
         FlowFailed: "a broker away, a task or an executor lost, a time-out, or what nobody foresaw",
+        DeadLettersOwed: "they are tried again while the flow goes on",
         KafkaUnreachable: "a broker that is away comes back",
         KafkaRefused: "a leader that moves, a time-out",
         RecordsUndelivered: "not acknowledged in time",

@@ -27,6 +27,7 @@ from millrace.capture import Captures
 from millrace.config import Settings
 from millrace.engine import definition, failures, lock, realtime, running
 from millrace.engine.deadletters import DeadLetters
+from millrace.engine.keeping import FINISH_S, Keeping
 from millrace.engine.places import Places
 from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import Progress, Span
@@ -40,6 +41,7 @@ from millrace.engine.tending import Tending
 from millrace.engine.traffic import TrafficThread
 from millrace.engine.waiting import Waiting
 from millrace.errors import (
+    DeadLettersOwed,
     FlowFailed,
     FlowLocked,
     FlowReplaced,
@@ -59,6 +61,7 @@ STOP_S = 60.0
 _LOOK_S = 0.02
 _LOCK_LOOK_S = 2.0
 _TEND_S = 10.0
+_REACH_S = 3.0
 
 _logger = logging.getLogger("millrace.engine")
 
@@ -121,6 +124,7 @@ class Run:
         self._board = Board(definition.folder_of(self.settings, self.graph.app, "flow").parent)
         self._log_file = log_file(self.settings)
         self._waiting = Waiting((), once=self.once, unread=self._unread, busy=self._busy)
+        self._keeping = Keeping(self._log_file)
 
     @property
     def planned(self) -> tuple[Flow, ...]:
@@ -168,6 +172,7 @@ class Run:
         self.standings = {flow.name: Standing.new(flow.name) for flow in self.planned}
         if not self.trial:
             self._places.start()
+            self._keeping.begin(self.spark)
         self._start_ready()
         if self.traffic and self.replay is None:
             self.makers = [TrafficThread(traffic, self._log) for traffic in self.graph.traffic]
@@ -190,12 +195,17 @@ class Run:
             self._tending.tend()
             self._tended = time.monotonic()
         self._start_ready()
+        self._tell_troubles()
         self._board.show(self.standings, time.monotonic())
         return heard
 
     @property
     def done(self) -> bool:
         """Whether nothing runs and nothing waits to run: with `once`, everything has been read."""
+        return self._over and not self._keeping.busy
+
+    @property
+    def _over(self) -> bool:
         return not self._waiting.flows and not self._busy()
 
     def stop(self, wait_s: float = STOP_S) -> list[Progress]:
@@ -204,13 +214,17 @@ class Run:
         Gives what was heard at last, and raises what ended a flow by itself, or keeps one from running. Flows that have
         not ended after `wait_s` are interrupted.
         """
+        deadline = time.monotonic() + wait_s
         self._waiting.flows.clear()
         for maker in self.makers:
             maker.stop(wait_s)
         try:
             self._end_flows(wait_s)
-            heard = self._hear(self.flows.values(), last=True)
+            heard = self._hear(self.flows.values())
+            owed = self._keeping.finish(min(max(deadline - time.monotonic(), 0), FINISH_S))
             self._raise_failure()
+            if owed is not None:
+                raise owed
         except KeyboardInterrupt:
             self.kill()
             raise
@@ -224,6 +238,7 @@ class Run:
         """Ends everything at once. The epoch at hand is lost and done again by the next run."""
         if self._own_session:
             self._places.end()
+            self._keeping.end()
             for maker in self.makers:
                 maker.stop(0)
             kill()
@@ -233,7 +248,8 @@ class Run:
             self.makers.clear()
             self.spark, self._own_session = None, False
         else:
-            self.stop(wait_s=0)
+            with contextlib.suppress(DeadLettersOwed):  # the next run writes them
+                self.stop(wait_s=0)
 
     def abandon(self) -> None:
         """Discards the flows of a session that goes on, as a crash would: the epoch at hand is lost, nothing is heard
@@ -291,7 +307,7 @@ class Run:
             _logger.log(level, "%s is started again in %.0f s: %s", flow.name, wait_s, error, extra=told)
             return
         self._end(flow, error)
-        if self.done:
+        if self._over:
             self._raised = True
             raise next(iter(self.failed.values()))
 
@@ -301,7 +317,7 @@ class Run:
         self._becomes(flow.name, "failed", str(error))
         for left, because in self._waiting.leave_out(flow):
             self._becomes(left.name, "failed", f"it was not started, because {because.name} failed")
-        if not self.done:  # or the run itself ends with it
+        if not self._over:  # or the run itself ends with it
             _logger.error("%s", error, extra={"event": "failure", "flow": flow.name, "code": error.code})
 
     def _let_flow_go(self, flow: Flow) -> None:
@@ -352,6 +368,7 @@ class Run:
             if self.standings[flow.flow.name].state == "running":
                 self._becomes(flow.flow.name, "ended")
         self._board.show(self.standings, time.monotonic(), at_last=True)
+        self._keeping.end()
         self._places.finish()
         for flow in self.flows.values():
             flow.lock.release()
@@ -370,6 +387,10 @@ class Run:
         try:
             while (stops := [each for each in stops if not each[1].step()]) and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
+        except KeyboardInterrupt:
+            if self._own_session:  # it is killed next; the call that was interrupted may have left disorder behind
+                stops = []
+            raise
         finally:
             for flow, stop in stops:
                 stop.release()
@@ -379,6 +400,8 @@ class Run:
         """Starts the flows that may start: all at once, but with `once` each after those that feed it have ended."""
         for flow in self._waiting.ready():
             try:
+                if flow.name in self._troubled:  # perhaps of a broker that is still away, and starting asks it a lot
+                    self._log.topics.reach(_REACH_S)
                 self._start_flow(flow, () if flow.name in self._begun else self.fresh)
             except MillraceError as error:
                 self._fail(flow, error)
@@ -429,7 +452,7 @@ class Run:
         self._becomes(flow.name, "running")
         _logger.info("%s runs", flow.name, extra={"event": "start", "flow": flow.name})
 
-    def _hear(self, flows: Iterable[RunningFlow], *, last: bool = False) -> list[Progress]:
+    def _hear(self, flows: Iterable[RunningFlow]) -> list[Progress]:
         heard = []
         for flow in list(flows):
             name, news = flow.flow.name, flow.news()
@@ -441,28 +464,37 @@ class Run:
                 self.standings[name] = self.standings[name].sign(datetime.fromisoformat(flow.idle))
             if self.standings[name].state == "running" and not flow.active and flow.failure() is None:
                 self._becomes(name, "ended")
-            try:
-                for _, spans in news:
-                    self._keep(flow, spans)
-                    self._places.note(name, spans)
-            except MillraceError as error:
-                if last:
-                    raise
-                self._fail(flow.flow, error)
+            for _, spans in news:
+                self._keep(flow, spans)
+                self._places.note(name, spans)
         return heard
+
+    def _tell_troubles(self) -> None:
+        troubles = self._keeping.troubles()
+        for name, standing in self.standings.items():
+            trouble = troubles.get(name)
+            if trouble is not None and standing.trouble is None:
+                _logger.warning("%s: %s", name, trouble)
+            self.standings[name] = standing.troubled(None if trouble is None else str(trouble))
 
     def _becomes(self, flow: str, state: State, error: str | None = None) -> None:
         self.standings[flow] = self.standings[flow].becomes(state, error)
 
     def _keep(self, flow: RunningFlow, spans: list[Span]) -> None:
+        """Sees to the dead letters of an epoch: at once in a trial, otherwise beside the loop."""
         assert self.spark is not None
         names = {source.outside: source.name for source in flow.sources if isinstance(source, Source)}
         for span in spans:
-            if names.get(span.outside) in self._letters:
-                try:
-                    self._letters[names[span.outside]].keep(self.spark, span)
-                except (Py4JError, PySparkException) as error:
-                    raise failures.run_failed(flow.flow, error, self._log_file) from error
+            letters = self._letters.get(names.get(span.outside, ""))
+            if letters is None:
+                continue
+            if not self.trial:
+                self._keeping.note(flow.flow.name, letters, span)
+                continue
+            try:
+                letters.keep(self.spark, span)
+            except (Py4JError, PySparkException) as error:
+                raise failures.run_failed(flow.flow, error, self._log_file) from error
 
     def _folder(self, flow: Flow) -> Path:
         return definition.folder_of(self.settings, self.graph.app, flow.name)

@@ -20,8 +20,9 @@ from millrace import durations
 from millrace.engine import definition, failures, output, realtime
 from millrace.engine.definition import AnySource
 from millrace.engine.fanout import Fanout
+from millrace.engine.histories import Histories
 from millrace.engine.lock import Lock, acquire
-from millrace.engine.operators import fingerprint, native
+from millrace.engine.operators import fingerprint, kept, native
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.replay import Replay
@@ -77,6 +78,7 @@ class RunningFlow:
         """The epochs since the last time, oldest first, each with the offsets that it read."""
         metrics = {source.outside: source.metric for source in self.sources}
         fresh, idle = [], ""
+        clocks = self.folder / definition.CHECKPOINT / CLOCKS
         # As JSON and only the new ones: PySpark's own `recentProgress` makes hundreds of calls into the JVM.
         reports = self.query._jsq.recentProgress()
         for place in reversed(range(len(reports))):
@@ -85,7 +87,7 @@ class RunningFlow:
                 break
             report = json.loads(each.json())
             if "addBatch" in report["durationMs"]:  # otherwise it tells that there was nothing to do
-                fresh.append((progress_of(self.flow.name, report), spans_of(report, metrics)))
+                fresh.append((progress_of(self.flow.name, report, clocks), spans_of(report, metrics)))
             else:
                 idle = max(idle, report["timestamp"])
         if fresh:
@@ -194,9 +196,11 @@ def planned(
     new = definition.Definition.of(flow, sources, partitions, log)
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
-    with noting() as noted:
+    histories = Histories(own, log, sources, dict(old.histories) if old else {})
+    with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        writer, result = _writer(own, flow, sources, log, clocks, once, replay, noted)
+        writer, result, whole = _writer(own, flow, sources, log, clocks, once, replay, noted)
+    new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
@@ -240,33 +244,33 @@ def _writer(
     once: bool,
     replay: Replay | None,
     noted: list[Operator],
-) -> tuple[DataStreamWriter, DataFrame | None]:
-    """The query to be started, and what the stream's function gives if it is one stream's alone."""
+) -> tuple[DataStreamWriter, DataFrame | None, DataFrame]:
+    """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
+    of."""
     settings, spark_log = log.settings, log_file(log.settings)
-    frames = {
-        source.readable: source.stream(spark, clocks, once) if isinstance(source, Source) else source.stream(spark)
-        for source in sources
-    }
+    frames = {source.readable: source.stream(spark, clocks, once) for source in sources}
     if flow.shared is not None:
         fanout, signed = Fanout(flow, log), frames[flow.shared]
         for stream in flow.streams:
             fanout.check(stream, signed, called(stream, frames, spark_log))
-        return signed.writeStream.foreachBatch(fanout).outputMode("append"), None
+        return signed.writeStream.foreachBatch(fanout).outputMode("append"), None, signed
     (stream,) = flow.streams
-    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay)
+    in_real_time = realtime.runs_so(flow, log, once=once)
+    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay, at_once=in_real_time)
     result = sides.plan(lambda: called(stream, frames, spark_log))
     if flow.epoch_ms is not None and isinstance(result, DataFrame):
-        realtime.refuse(stream, result, aside=sides.topic)
-    if sides.told is not None and sides.topic is not None:
-        return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result
+        realtime.refuse(stream, result)
+    if sides.told is not None and sides.divides_epochs:
+        return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
+    records = output.records(stream, result)
     writer = (
-        output.records(stream, result)
+        (output.identified(records) if in_real_time else records)
         .writeStream.format(log.data_source.format)
-        .outputMode("update" if realtime.runs_so(flow, log, once=once) else output.output_mode(stream, result, noted))
+        .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
         .options(**log.data_source.options)
         .option("topic", settings.named(stream.output.name))
     )
-    return writer, result
+    return writer, result, result
 
 
 def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:

@@ -42,6 +42,9 @@ JVM_DIE_S = 5
 
 _logger = logging.getLogger("millrace.engine")
 
+# On the way to a JVM that we started: where it logs.
+_LOG = "millrace_log"
+
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
 _SECRET = re.compile(r"password|secret|token|jaas|credential|\.key$", re.IGNORECASE)
@@ -109,9 +112,10 @@ def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSessi
 
 
 def _quiet_pyspark() -> None:
-    """PySpark prints the JVM's stack trace of every analysis error to the terminal; the error itself says enough."""
-    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    logger.handlers = [logging.NullHandler()]
+    """PySpark prints the JVM's stack trace of every error that knows its place in a query to the terminal; the error
+    itself says enough."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).handlers = [logging.NullHandler()]
 
 
 def _quiet_accumulators(context: SparkContext) -> None:
@@ -211,6 +215,7 @@ def _launch(conf: SparkConf, logs: Path, master: str) -> None:
             gateway = launch(visible, {"stdout": output, "stderr": output, "start_new_session": True})
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=console) from error
+        setattr(gateway, _LOG, logs / LOG_NAME)
         SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
 
 
@@ -239,7 +244,6 @@ def _core_options(master: str, scratch: Path) -> dict[str, str]:
 
 def _sql_options(master: str, settings: Settings) -> dict[str, str]:
     state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    files = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(partitions(master, settings.spark.revealed())),
@@ -247,9 +251,11 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
         f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         # Real-time mode refuses format 1, and a checkpoint cannot change its format later.
         f"{_STATE_STORE}.checkpointFormatVersion": "2",
-        # The default one runs a `readlink` process for every local file. Checkpoints are always paths of a mounted
-        # file system here, where a rename is atomic.
-        "spark.sql.streaming.checkpointFileManagerClass": files,
+        # Joins keep rows by time in one store. The default has four stores a partition, and looks through all rows
+        # that it keeps in every epoch for those whose time is over. A checkpoint keeps the format it began with.
+        "spark.sql.streaming.join.stateFormatVersion": "4",
+        # Spark's own start a process for every file. Checkpoints are always paths of a mounted file system here.
+        "spark.sql.streaming.checkpointFileManagerClass": "millrace.kernel.CheckpointFiles",
     }
 
 
@@ -279,8 +285,10 @@ def log_folder(settings: Settings) -> Path:
 
 
 def log_file(settings: Settings) -> Path:
-    """Where Spark's own words go; errors name it for the details."""
-    return log_folder(settings) / LOG_NAME
+    """Where Spark's own words go; errors name it for the details. A session may have been started with other settings,
+    as a test's is: then it is where that one writes."""
+    own: Path | None = getattr(SparkContext._gateway, _LOG, None)
+    return own or log_folder(settings) / LOG_NAME
 
 
 def _java_options(logs: Path, scratch: Path) -> str:

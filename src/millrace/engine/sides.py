@@ -2,7 +2,8 @@
 
 A streaming query has one result. So the query gives everything that the window tells, results and refused rows, and
 each epoch is divided: refused rows go to their topic, results through the rest of the stream's function, and both are
-written in one job. What follows the window in that function sees one epoch at a time and so may not keep state.
+written in one job. What follows the window in that function sees one epoch at a time and so may not keep state. In real
+time there is no such moment: there a refused row is sent to its topic where the window gives it, and goes no further.
 
 Guarantee: at least once, as `output` says.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.engine.fanout import addressed, stateful
@@ -23,16 +24,18 @@ from millrace.flow import Stream
 from millrace.flow.lateness import side
 from millrace.flow.windows import END, START
 from millrace.kernel import windows as kernel
-from millrace.kernel.told import KIND, LATE_US, REFUSED, REFUSED_TOO, ROW
+from millrace.kernel.told import KIND, LATE_US, REFUSED, REFUSED_TOO, ROW, stays
 from millrace.log import Log
 
 
 class Sides:
     """Called once to plan the flow (`plan`) and then with each epoch's rows."""
 
-    def __init__(self, stream: Stream, frames: list[DataFrame], log: Log, replay: Replay | None = None) -> None:
+    def __init__(
+        self, stream: Stream, frames: list[DataFrame], log: Log, replay: Replay | None = None, at_once: bool = False
+    ) -> None:
         self.stream, self.frames, self.log, self.settings = stream, frames, log, log.settings
-        self._replay = replay
+        self._replay, self._at_once = replay, at_once
         self.topic: str | None = None
         self.told: DataFrame | None = None
         self._made = False
@@ -57,12 +60,24 @@ class Sides:
         if topic in (self.stream.output.name, *(source.name for source in self.stream.reads)):
             raise LateSideTaken(flow=self.stream.name, topic=topic, where=self.stream.where)
         self.topic, self.told = self._replay.named(topic) if self._replay else topic, build()
-        return self.told
+        if not self._at_once:
+            return self.told
+        self._ensure_topic()
+        record = F.when(_refused(), self._record(self.told))
+        return self.told.where(stays(record, self.settings.named(self.topic), self.log.data_source.options))
 
-    def __call__(self, rows: DataFrame, _: int) -> None:
-        if not self._made and self.topic is not None:
+    @property
+    def divides_epochs(self) -> bool:
+        return self.told is not None and not self._at_once
+
+    def _ensure_topic(self) -> None:
+        assert self.topic is not None
+        if not self._made:
             self.log.topics.ensure(self.topic, partitions=self.stream.output.partitions)
             self._made = True
+
+    def __call__(self, rows: DataFrame, _: int) -> None:
+        self._ensure_topic()
         rows.persist()  # or the window would run twice
         token = side.set(lambda _build, _topic: rows)
         try:
@@ -75,15 +90,22 @@ class Sides:
 
     def _late(self, rows: DataFrame) -> DataFrame:
         assert self.topic is not None
-        refused = rows.where(F.col(KIND).isin(REFUSED, REFUSED_TOO))
+        return rows.where(_refused()).select(
+            F.lit(None).cast("string").alias("key"),
+            self._record(rows).alias("value"),
+            F.lit(self.settings.named(self.topic)).alias("topic"),
+        )
+
+    @staticmethod
+    def _record(rows: DataFrame) -> Column:
         edges = {kernel.START: START, kernel.END: END}  # of a window; other operators have none
         value = F.struct(
             F.col(ROW).alias("row"),
             *(F.col(edge).alias(name) for edge, name in edges.items() if edge in rows.columns),
             (F.col(LATE_US) / 1_000).cast("long").alias("late_ms"),
         )
-        return refused.select(
-            F.lit(None).cast("string").alias("key"),
-            F.to_json(value, TIMES).alias("value"),
-            F.lit(self.settings.named(self.topic)).alias("topic"),
-        )
+        return F.to_json(value, TIMES)
+
+
+def _refused() -> Column:
+    return F.col(KIND).isin(REFUSED, REFUSED_TOO)

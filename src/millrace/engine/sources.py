@@ -22,6 +22,7 @@ from millrace import durations
 from millrace.engine.replay import WHOLE, Bounds
 from millrace.errors import SchemaInvalid, TimeInvalid
 from millrace.flow import Topic
+from millrace.flow.histories import TOPIC
 from millrace.flow.time import Adaptive, Fixed, Marked
 from millrace.kernel.calling import is_utf8, json_row, quoted
 from millrace.kernel.clock import Clock, install
@@ -117,16 +118,21 @@ class Source:
         return clock.on(events.select(*map(self._timed, columns, self.schema.names)), self.topic.time)
 
     def _timed(self, column: Column, name: str) -> Column:
-        """Says of the time column that it is never null, as is known here: nobody behind has to look for such rows."""
+        """Says of the time column that it is never null, as is known here: nobody behind has to look for such rows;
+        and whose it is."""
         if name != self.topic.time:
             return column
-        return F.coalesce(column, F.lit(_FIRST_TIME).cast("timestamp")).alias(name)
+        timed = F.coalesce(column, F.lit(_FIRST_TIME).cast("timestamp"))
+        return timed.alias(name, metadata={TOPIC: self.topic.name})
 
-    def misfits(self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int]) -> DataFrame:
-        """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`."""
+    def misfits(
+        self, spark: SparkSession, start: Mapping[str, int], end: Mapping[str, int], options: Mapping[str, str]
+    ) -> DataFrame:
+        """The records of these offsets (per partition) that do not fit, as Kafka holds them, each with its `reason`.
+        `options` are for the reading."""
         raw = (
             spark.read.format(self.data.format)
-            .options(**self.data.options)
+            .options(**{**self.data.options, **options})
             .option("startingOffsets", json.dumps({self.outside: start}))
             .option("endingOffsets", json.dumps({self.outside: end}))
             .option("includeHeaders", "true")

@@ -35,7 +35,7 @@ class Standing:
     on what, in the words of `progress.PHASES`.
 
     `heard` is when it last gave a sign: it was started, an epoch ended, or it looked and found nothing new. `error` is
-    the sentence of its last failure, `restarts` how often it was started again.
+    the sentence of its last failure, `restarts` how often it was started again, `trouble` what is wrong while it runs.
     """
 
     flow: str
@@ -52,6 +52,7 @@ class Standing:
     phases_ms: Mapping[str, int] = field(default_factory=dict)
     restarts: int = 0
     error: str | None = None
+    trouble: str | None = None
     last: Progress | None = None
 
     @classmethod
@@ -92,6 +93,10 @@ class Standing:
     def sign(self, at: datetime) -> Standing:
         """It looked and found nothing new."""
         return replace(self, heard=at) if at > self.heard else self
+
+    def troubled(self, sentence: str | None) -> Standing:
+        """With something that is wrong beside it, or no more."""
+        return replace(self, trouble=sentence) if sentence != self.trouble else self
 
     def facts(self) -> dict[str, Any]:
         """As plain values, times in UTC."""

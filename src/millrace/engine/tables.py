@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millrace import config, kernel
+from millrace import config, durations, kernel
 from millrace.capture import CapturedTable, Captures, reading
 from millrace.capture.database import Column as TableColumn
 from millrace.capture.reading import UNREADABLE
@@ -21,14 +21,17 @@ from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, newest
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.flow.lookups import Known, offer
+from millrace.flow.time import AHEAD
 from millrace.kernel.calling import quoted
-from millrace.kernel.clock import install
-from millrace.kernel.lookup import EVENT
+from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
 
 DIFF = "__diff"
 AWAITED = "awaited"
 LOOKUP_METRIC = "millrace.lookup."
+COMMITTED = "__committed"
+
+_SOURCE = "struct<ts_us:bigint,ts_ms:bigint,lsn:bigint,txId:bigint>"
 
 _numbers = count(1)
 
@@ -64,20 +67,36 @@ class TableSource:
         kind = "changes" if isinstance(self.readable, Changes) else "table"
         return f"{kind} keyed by {', '.join(self.captured.key)}"
 
-    def stream(self, spark: SparkSession) -> DataFrame:
+    def stream(self, spark: SparkSession, clocks: Path | None = None, once: bool = False) -> DataFrame:
+        """`clocks` and `once` are as a topic's, for whoever asks when changes were committed."""
         install(spark)
         if isinstance(self.readable, Changes):
             raw = self._records(spark, FIRST_RECORDS_AN_EPOCH)
             return changes(raw.observe(self.metric, newest()), self.captured)
         signed = self._signed(kernel.latest_by_key(self._records(spark, FIRST_RECORDS_AN_EPOCH)))
         # A lookup reads all that there is: an event must not meet the table as it was.
-        return offer(signed, Known(self.captured, self._records(spark), self._looked_up))
+        records = self._records(spark)
+        return offer(
+            signed,
+            Known(self.captured, records, self._looked_up, lambda ms: self._clocked(records, ms, clocks, once)),
+        )
 
     def _records(self, spark: SparkSession, most: int | None = None) -> DataFrame:
         """The topic as a stream, with at most so many records an epoch."""
         reader = spark.readStream.format(self.data.format).options(**self.data.options)
         reader = reader.option("startingOffsets", "earliest")
         return (reader if most is None else reader.option("maxOffsetsPerTrigger", most)).load()
+
+    def _clocked(self, records: DataFrame, lateness_ms: int, clocks: Path | None, once: bool) -> DataFrame:
+        """The records with a clock of when their changes were committed. A partition that was read to its end has, but
+        for the lateness, everything: so long it is waited for. A commit long after its own arrival is a wrong clock's,
+        and says nothing."""
+        folder = None if clocks is None else str((clocks / f"{self.captured.topic}.{lateness_ms}").absolute())
+        clock = Clock(lateness_ms, lateness_ms, once=once, folder=folder, time=self.data.time)
+        timed = records.withColumn(COMMITTED, committed_at(envelope_source()))
+        possible = F.unix_micros(COMMITTED) - F.unix_micros("timestamp") <= durations.milliseconds(AHEAD) * 1_000
+        seen = clock.seen(F.col("partition"), F.when(possible, F.col(COMMITTED)), F.col("timestamp"))
+        return clock.on(timed.observe(f"{LOOKUP_METRIC}{next(_numbers)}", seen, newest()), COMMITTED)
 
     def rows_now(self, spark: SparkSession) -> DataFrame:
         """The table as a batch, as its topic has it now. Signed, all +1."""
@@ -100,7 +119,7 @@ class TableSource:
         return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), DIFF)
 
     def _looked_up(self, found: DataFrame) -> DataFrame:
-        return self._understood(found, f"{LOOKUP_METRIC}{next(_numbers)}", F.col(EVENT).isNotNull())
+        return self._understood(found, f"{LOOKUP_METRIC}{next(_numbers)}", F.col("error").isNull())
 
     def _understood(self, rows: DataFrame, metric: str, kept: Column) -> DataFrame:
         """The rows that are `kept`. A record that cannot be understood stops the flow: a table without it would be
@@ -131,7 +150,7 @@ class TableSource:
 
 def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
     """Every change: op, before and after as the table's columns, when it was committed, and its place in the log."""
-    fields = "op string, before string, after string, source struct<ts_us:bigint,ts_ms:bigint,lsn:bigint,txId:bigint>"
+    fields = f"op string, before string, after string, source {_SOURCE}"
     read = F.from_json(F.col("value").cast("string"), f"{fields}, payload struct<{fields}>")
     parsed = raw.where("value is not null").withColumn("read", read)
     # With schemas on, the envelope is inside.
@@ -151,14 +170,11 @@ def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
         "offset",
         "timestamp",
     )
-    at = F.coalesce(
-        F.timestamp_micros("envelope.source.ts_us"), F.timestamp_millis("envelope.source.ts_ms"), F.col("timestamp")
-    )
     flat = frame.select(
         F.col("envelope.op").alias("op"),
         F.col("envelope.before").alias("before"),
         F.col("envelope.after").alias("after"),
-        at.alias("at"),
+        committed_at(F.col("envelope.source")).alias("at"),
         "key",
         "partition",
         "offset",
@@ -166,6 +182,17 @@ def changes(raw: DataFrame, captured: CapturedTable) -> DataFrame:
         F.col("envelope.source.txId").alias("transaction"),
     )
     return reading.structs(flat, captured, "before", "after")
+
+
+def envelope_source() -> Column:
+    """Of a record's value, where and when its change was made; with schemas on, the envelope is inside."""
+    read = F.from_json(F.col("value").cast("string"), f"source {_SOURCE}, payload struct<source:{_SOURCE}>")
+    return F.coalesce(read["source"], read["payload"]["source"])
+
+
+def committed_at(source: Column) -> Column:
+    """When a change was committed; as the kernel's envelope says it, otherwise when its record was written."""
+    return F.coalesce(F.timestamp_micros(source["ts_us"]), F.timestamp_millis(source["ts_ms"]), F.col("timestamp"))
 
 
 def known(table: Table, log: Log) -> CapturedTable:

@@ -47,6 +47,42 @@ class StateNewer(UserError):
     fix = "run it with that version, or start it again from its oldest records with `millrace run --fresh {flow}`"
 
 
+class CheckpointUnknown(UserError):
+    code = "MR-CHECKPOINT-UNKNOWN"
+    text = "there is no checkpoint of a flow {flow!r} here{hint}"
+    fix = "run it first (`millrace run`), or choose from those that were: {known}"
+
+
+class CheckpointTwice(UserError):
+    code = "MR-CHECKPOINT-TWICE"
+    text = "several apps have a flow {flow!r} here: {apps}"
+    fix = "say which one is meant with --app"
+
+
+class CheckpointEmpty(UserError):
+    code = "MR-CHECKPOINT-EMPTY"
+    text = "flow {flow!r} has not finished an epoch yet, so there is nothing that it keeps"
+    fix = "run it, and ask again after its first epoch"
+
+
+class StateUnnamed(UserError):
+    code = "MR-STATE-UNNAMED"
+    text = "flow {flow!r} was last run by a Millrace that did not write down what its state means"
+    fix = "run it once with this one; without --key and --keys its sizes can be seen as it is"
+
+
+class StateKeyUnfit(UserError):
+    code = "MR-STATE-KEY-UNFIT"
+    text = "flow {flow!r} can have no key {given}: {reason}"
+    fix = "give one value for each column of the key, in their order: --key a --key 5"
+
+
+class StateKeyAbsent(UserError):
+    code = "MR-STATE-KEY-ABSENT"
+    text = "flow {flow!r} keeps nothing for the key {given}, as of epoch {epoch}"
+    fix = "`millrace state {flow} --keys` shows keys that it has"
+
+
 class MatchCrowded(UserError):
     code = "MR-MATCH-CROWDED"
     text = "flow {flow!r} stopped: a pattern has more than {most} partial matches for one key"
@@ -116,6 +152,12 @@ class FlowFailed(ServerError):
     fix = "see {log}; its checkpoint is whole, and running it again goes on from there"
 
 
+class DeadLettersOwed(ServerError):
+    code = "MR-DEAD-LETTERS-OWED"
+    text = "records of {topic!r} that do not fit are not among its dead letters yet ({reason})"
+    fix = "none is lost: they are tried again, and by the next run; details are in {log}"
+
+
 class TrafficFailed(UserError):
     code = "MR-TRAFFIC-FAILED"
     text = "the function of traffic {name!r} failed ({kind}: {reason})"
@@ -166,7 +208,7 @@ class EmissionTwice(UserError):
 
 class LateSideTwice(UserError):
     code = "MR-LATE-SIDE-TWICE"
-    text = "{flow!r} has two windows that send late rows aside"
+    text = "{flow!r} has two operators that send late rows aside"
     fix = "make it two streams, the second of which reads the first"
 
 
@@ -178,7 +220,5 @@ class LateSideTaken(UserError):
 
 class LateSideKeepsState(UserError):
     code = "MR-LATE-SIDE-KEEPS-STATE"
-    text = (
-        "{flow!r} sends late rows aside and after its window keeps state ({operation}), which sees one epoch at a time"
-    )
+    text = "{flow!r} sends late rows aside and keeps state after that ({operation}), which sees one epoch at a time"
     fix = "do that in a second stream that reads this one"

@@ -73,8 +73,8 @@ class TimeUnknown(UserError):
 
 class LateSideOutside(UserError):
     code = "MR-LATE-SIDE-OUTSIDE"
-    text = "late rows are to go to the topic {topic!r}, but this window is not part of an app's stream"
-    fix = "use it inside a function of @app.stream, or choose mr.late.drop(), .allow(…) or .update(…)"
+    text = "late rows are to go to the topic {topic!r}, but this {operator!r} is not part of an app's stream"
+    fix = "use it inside a function of @app.stream, or choose mr.late.drop() or .allow(…)"
 
 
 class CycleFound(UserError):

@@ -18,6 +18,7 @@ from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import dedup as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT, ROW
 
 Clock: TypeAlias = Literal["event", "processing"]
@@ -53,13 +54,14 @@ def dedup(
         remedy = 'choose "event" (when it happened) or "processing" (when the flow meets it)'
         raise OptionInvalid(name="dedup", option="clock", given=clock, remedy=remedy, where=where)
     keys = [F.col(quoted(name)) for name in names]
+    about = About("dedup", str(where), tuple(names))
     kept = f"first rows by {', '.join(names)} for {durations.spoken(ttl_ms)}"
     if clock == "processing" and rows.isStreaming:
         if late is not None:
             remedy = "leave it out: by the time of day nothing is late"
             raise OptionInvalid(name="dedup", option="late", given=late, remedy=remedy, where=where)
         note(f"{kept} of the day", "")
-        told = kernel.dedup(rows, keys, None, ttl_us=ttl_ms * 1_000, grace_us=0)
+        told = kernel.dedup(rows, keys, None, ttl_us=ttl_ms * 1_000, grace_us=0, about=about)
         return told.select(*taken_out(ROW, rows.schema))
     at = F.col(quoted(time_of(rows, time, "dedup", where)))
     if not rows.isStreaming:
@@ -71,7 +73,11 @@ def dedup(
     rows = lateness.timed(rows, at)
     note(kept, f"late rows: {chosen}")
     grace_us = chosen.grace_ms * 1_000
-    told = lateness.told(lambda: kernel.dedup(rows, keys, at, ttl_us=ttl_ms * 1_000, grace_us=grace_us), chosen, where)
+
+    def build() -> DataFrame:
+        return kernel.dedup(rows, keys, at, ttl_us=ttl_ms * 1_000, grace_us=grace_us, about=about)
+
+    told = lateness.told("dedup", build, chosen, where)
     return told.where(F.col(KIND) == RESULT).select(*taken_out(ROW, rows.schema))
 
 

@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import OptionInvalid, Where
-from millrace.flow.columns import named, time_of
+from millrace.flow.columns import WATERMARK, named, time_of
+from millrace.flow.late import Late, drop
 from millrace.flow.nodes import caller
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel.calling import quoted
@@ -30,13 +31,15 @@ def join(
     how: How = "inner",
     prefix: str = "right_",
     times: tuple[str | None, str | None] = (None, None),
+    late: Late | None = None,
 ) -> DataFrame:
     """Rows of two streams with equal `on` columns, the right one between `within[0]` and `within[1]` after the left one
     (both edges count; "-5 minutes" is before it).
 
     `how`: "inner" gives pairs; "left" also each left row that has none, once the interval has passed; "full" those of
     both sides. Columns: the left ones, then the right ones; a right one whose name is taken gets the prefix. `times`
-    names the time columns where a stream has several.
+    names the time columns where a stream has several. A row behind the watermark is counted and joins nothing; `late`
+    can say so, `mr.late.drop()`, and nothing else.
     """
     where = caller()
     keys = [on] if isinstance(on, str) else list(on)
@@ -48,10 +51,13 @@ def join(
     if how not in KINDS:
         remedy = 'choose "inner", "left" or "full"'
         raise OptionInvalid(name="join", option="how", given=how, remedy=remedy, where=where)
+    if late is not None and late != drop():
+        remedy = "leave it out, or say mr.late.drop(): Spark's own join counts late rows, and gives them to nobody"
+        raise OptionInvalid(name="join", option="late", given=late, remedy=remedy, where=where)
     first_us, last_us = _interval(within, where)
     left_at, right_at = time_of(left, times[0], "join", where), time_of(right, times[1], "join", where)
     names = named("join", left.columns, right.columns, prefix, where)
-    left, right = left.alias(_LEFT), right.alias(_RIGHT)
+    left, right = _timed_by(left, left_at).alias(_LEFT), _timed_by(right, right_at).alias(_RIGHT)
     left_time, right_time = _of(_LEFT, left_at), _of(_RIGHT, right_at)
     fits = right_time.between(left_time + _span(first_us), left_time + _span(last_us))
     for key in keys:
@@ -67,6 +73,15 @@ def join(
         ),
         *(_of(_RIGHT, name).alias(names[name]) for name in right.columns if name not in keys),
     )
+
+
+def _timed_by(rows: DataFrame, at: str) -> DataFrame:
+    """Spark wants one time column a side, and behind a join there are two: the other becomes a column like any."""
+    for field in rows.schema:
+        if WATERMARK in field.metadata and field.name != at:
+            rest = {key: value for key, value in field.metadata.items() if key != WATERMARK}
+            rows = rows.withMetadata(field.name, rest)
+    return rows
 
 
 def _interval(within: Any, where: Where) -> tuple[int, int]:

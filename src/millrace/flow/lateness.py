@@ -37,19 +37,22 @@ def chosen(operator: str, late: Late | None, where: Where) -> Late:
 
 def timed(rows: DataFrame, at: Column) -> DataFrame:
     """Without rows that have no time (after an outer join, say), which are counted as refused."""
-    if not rows.select(at).schema[0].nullable:
-        return rows
-    none = F.count(F.when(at.isNull(), 1)).alias(REFUSED)
-    return rows.observe(f"{LATE_METRIC}{next(_numbers)}", none).where(at.isNotNull())
+    return without(rows, at.isNull()) if rows.select(at).schema[0].nullable else rows
 
 
-def told(build: Callable[[], DataFrame], late: Late, where: Where) -> DataFrame:
+def without(rows: DataFrame, refused: Column) -> DataFrame:
+    """Without the rows for which this is true, which are counted."""
+    counted = F.count(F.when(refused, 1)).alias(REFUSED)
+    return rows.observe(f"{LATE_METRIC}{next(_numbers)}", counted).where(~refused)
+
+
+def told(operator: str, build: Callable[[], DataFrame], late: Late, where: Where) -> DataFrame:
     """What an operator tells, late rows counted. `build` makes it; the refused rows in it go to the policy's topic."""
     if late.topic is None:
         return _counted(build())
     divide = side.get()
     if divide is None:
-        raise LateSideOutside(topic=late.topic, where=where)
+        raise LateSideOutside(operator=operator, topic=late.topic, where=where)
     return divide(lambda: _counted(build()), late.topic)
 
 
@@ -57,6 +60,6 @@ def _counted(rows: DataFrame) -> DataFrame:
     kind = F.col(kernel.KIND)
     return rows.observe(
         f"{LATE_METRIC}{next(_numbers)}",
-        F.count(F.when(kind == kernel.REFUSED, 1)).alias(REFUSED),
+        F.count(F.when(kind.isin(kernel.REFUSED, kernel.REFUSED_CHANGE), 1)).alias(REFUSED),
         F.count(F.when(kind == kernel.ALLOWED, 1)).alias(ALLOWED),
     )

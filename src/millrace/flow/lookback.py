@@ -12,15 +12,17 @@ from millrace import durations
 from millrace.errors import OptionInvalid, Where
 from millrace.flow import lateness
 from millrace.flow.aggregates import Aggregate, checked
-from millrace.flow.columns import By, keys_of, looked_at, spoken, taken_out, time_of
+from millrace.flow.columns import CLOSED, By, keys_of, looked_at, spoken, taken_out, time_of
 from millrace.flow.late import Late
 from millrace.flow.lookback_batch import batch
 from millrace.flow.nodes import caller
 from millrace.flow.operators import note
 from millrace.flow.sketches import sketch_of
 from millrace.flow.time import duration_ms
+from millrace.flow.windows import END
 from millrace.kernel import lookback as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 from millrace.kernel.told import ALLOWED, KIND, RESULT, ROW
 from millrace.kernel.values import Unfit
 
@@ -44,14 +46,15 @@ def lookback(
     own time; with `correct` the events behind it whose results it changes are told again. `late` says what is done with
     events that come after the watermark: `mr.late.drop()`, `.allow(…)`, `.side(…)`. Columns: the event's, the
     aggregates and, with `correct`, `corrected`: whether the event was told before.
+
+    Results that windows or `mr.top` told once, when they had closed, are events too, with `time="window_end"`: each
+    comes when its window has closed, so none is late and `late` is not taken.
     """
     where = caller()
     wanted = checked("lookback", aggregates, where)
-    late = lateness.chosen("lookback", late, where)
-    if late.corrects:
-        remedy = "mr.late.drop(), .allow(…) or .side(…); correct=True tells again what late events change"
-        raise OptionInvalid(name="lookback", option="late", given=str(late), remedy=remedy, where=where)
-    at = F.col(quoted(time_of(rows, time, "lookback", where)))
+    closed = _closed(rows, time, late, where)
+    chosen = _chosen(late, closed, where)
+    at = F.col(quoted(END if closed else time_of(rows, time, "lookback", where)))
     keys = keys_of(rows, by)
     _named(rows, wanted, correct, where)
     asked = {name: _asked(name, each, where) for name, each in wanted.items()}
@@ -65,18 +68,53 @@ def lookback(
     if not rows.isStreaming:
         return batch(rows, keys, at, asked, [CORRECTED] if correct else [])
     rows = lateness.timed(rows, at)
-    note(_kept(rows, keys, shape, asked, late, correct), f"looks back, late rows: {late}")
+    grace_ms = chosen.grace_ms if chosen else 0
+    note(_kept(rows, keys, shape, asked, grace_ms, correct), f"looks back, late rows: {chosen}")
 
     def build() -> DataFrame:
-        grace_us = late.grace_ms * 1_000
-        return kernel.lookback(rows, keys=keys, time=at, asked=asked, grace_us=grace_us, corrects=correct)
+        about = About("lookback", str(where), tuple(keys))
+        return kernel.lookback(
+            rows,
+            keys=keys,
+            time=at,
+            asked=asked,
+            grace_us=grace_ms * 1_000,
+            corrects=correct,
+            closed=closed,
+            about=about,
+        )
 
-    told = lateness.told(build, late, where)
+    told = lateness.told("lookback", build, chosen, where) if chosen else build()
     return told.where(F.col(KIND).isin(RESULT, ALLOWED)).select(
         *taken_out(ROW, rows.schema),
         *(F.col(quoted(name)) for name in asked),
         *([F.col(kernel.CORRECTED).alias(CORRECTED)] if correct else []),
     )
+
+
+def _closed(rows: DataFrame, time: str | None, late: Late | None, where: Where) -> bool:
+    """Whether the rows are what windows told when they had closed. A batch does not say, and has nothing late."""
+    if time != END or END not in rows.columns:
+        return False
+    grace_ms = rows.schema[END].metadata.get(CLOSED)
+    if grace_ms:
+        given = f"windows with a grace of {durations.spoken(grace_ms)}"
+        remedy = "take windows with late.drop() or late.side(…): these are told again"
+        raise OptionInvalid(name="lookback", option="rows", given=given, remedy=remedy, where=where)
+    return grace_ms is not None or (late is None and not rows.isStreaming)
+
+
+def _chosen(late: Late | None, closed: bool, where: Where) -> Late | None:
+    if closed:
+        if late is not None:
+            remedy = "leave it out: the windows have been told what is late"
+            raise OptionInvalid(name="lookback", option="late", given=late, remedy=remedy, where=where)
+        return None
+    chosen = lateness.chosen("lookback", late, where)
+    if chosen.corrects:
+        remedy = "mr.late.drop(), .allow(…) or .side(…); correct=True tells again what late events change"
+        raise OptionInvalid(name="lookback", option="late", given=str(late), remedy=remedy, where=where)
+    return chosen
 
 
 def _named(rows: DataFrame, wanted: dict[str, Aggregate], correct: bool, where: Where) -> None:
@@ -108,12 +146,12 @@ def _kept(
     keys: dict[str, Column],
     shape: kernel.Shape,
     asked: dict[str, kernel.Asked],
-    late: Late,
+    grace_ms: int,
     correct: bool,
 ) -> str:
     """In words, what the state means. With a longer interval or grace, events would be gone that it asks for."""
     longest = durations.spoken(max(each.over_us for each in asked.values()) // 1_000)
     by = spoken(rows, keys)
-    grace = f", and for {durations.spoken(late.grace_ms)} more" if late.grace_ms else ""
+    grace = f", and for {durations.spoken(grace_ms)} more" if grace_ms else ""
     whole = f"; whole rows: {rows.schema.simpleString()}" if correct else ""
     return f"events of the last {longest}{grace}{by}: {shape}{whole}"

@@ -23,6 +23,7 @@ from millrace.flow.operators import note
 from millrace.kernel import latest
 from millrace.kernel import lookup as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 
 How: TypeAlias = Literal["left", "inner"]
 KINDS = ("left", "inner")
@@ -33,11 +34,13 @@ _EVENT, _ROW, _KEY, _TIMES = "__event", "__row", "__key", "__times"
 @dataclass(frozen=True)
 class Known:
     """What is known of a table besides the rows of its DataFrame. Of one that streams also the records of its topic,
-    and how what the kernel makes of them is checked: a record that nobody understands stops the flow."""
+    and how what the kernel makes of them is checked: a record that nobody understands stops the flow. `clocked` gives
+    the records with a clock of the changes' times, which waits so many ms for them."""
 
     table: CapturedTable
     records: DataFrame | None = None
     understood: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    clocked: Callable[[int], DataFrame] | None = None
 
 
 # By the very DataFrame that a stream's function is given. One made from it has other rows, of which nothing is known.
@@ -80,9 +83,9 @@ def lookup(
         remedy = "events that stream too, or the table as a batch: mr.now(…)"
         raise OptionInvalid(name="lookup", option="events", given="a batch", remedy=remedy, where=where)
     columns = [on] if isinstance(on, str) else list(on)
-    parts = _key_of(table, known, columns, key, where)
-    kinds = {part: _kept(table.schema[part]) for part in parts}
-    keys = _keys(events, columns, [kinds[part] for part in parts], where)
+    parts = key_of("lookup", table, known, columns, key, where)
+    kinds = {part: kept_type(table.schema[part]) for part in parts}
+    keys = keys_as("lookup", events, columns, [kinds[part] for part in parts], where)
     if not table.isStreaming:
         others = [name for name in table.columns if name not in parts]
         names = named("lookup", events.columns, others, prefix, where)
@@ -93,13 +96,19 @@ def lookup(
     names = named("lookup", events.columns, others, prefix, where)
     by = ", ".join(f"{part} {kinds[part].simpleString()}" for part in parts)
     note(f"the rows of {known.table.name} by {by}", f"looks up {how}")
-    records, record_keys = _keyed(known, kinds)
-    found = known.understood(kernel.lookup(events, keys, records, record_keys, inner=how == "inner"))
+    records, record_keys = keyed(known.table, known.records, kinds)
+    about = About("lookup", str(where), tuple(parts), {"table": known.table.name})
+    told = kernel.lookup(events, keys, records, record_keys, inner=how == "inner", about=about)
+    found = known.understood(told)
     return _typed(found, events, known.table, names)
 
 
-def _key_of(
-    table: DataFrame, known: Known | None, on: list[str], key: str | Sequence[str] | None, where: Where
+def known_of(table: DataFrame) -> Known | None:
+    return _known.get(table)
+
+
+def key_of(
+    operator: str, table: DataFrame, known: Known | None, on: list[str], key: str | Sequence[str] | None, where: Where
 ) -> list[str]:
     """The table's key, which must be what is asked for."""
     given = [key] if isinstance(key, str) else list(key or ())
@@ -107,29 +116,29 @@ def _key_of(
     for part in parts:
         if part not in table.columns:
             remedy = f"name columns of the table{nearest(part, table.columns)}"
-            raise OptionInvalid(name="lookup", option="key", given=key, remedy=remedy, where=where)
+            raise OptionInvalid(name=operator, option="key", given=key, remedy=remedy, where=where)
     told = ", ".join(parts)
     if given and given != parts:
         remedy = f"leave it out: rows are found by the table's whole primary key, which is {told}"
-        raise OptionInvalid(name="lookup", option="key", given=key, remedy=remedy, where=where)
+        raise OptionInvalid(name=operator, option="key", given=key, remedy=remedy, where=where)
     if not on or len(on) != len(parts):
         remedy = f"a row is found by its table's whole primary key: name the event's columns that hold {told}"
-        raise OptionInvalid(name="lookup", option="on", given=on, remedy=remedy, where=where)
+        raise OptionInvalid(name=operator, option="on", given=on, remedy=remedy, where=where)
     return parts
 
 
-def _kept(field: StructField) -> DataType:
+def kept_type(field: StructField) -> DataType:
     """The type under which a key is kept: integers are all alike, so that a column may be made wider."""
     return LongType() if isinstance(field.dataType, IntegralType) else field.dataType
 
 
-def _keys(events: DataFrame, on: list[str], kinds: list[DataType], where: Where) -> list[Column]:
+def keys_as(operator: str, events: DataFrame, on: list[str], kinds: list[DataType], where: Where) -> list[Column]:
     """The event's columns as keys. A value that no key can have, 1.5 of an integer, finds nothing and not its like."""
     found = []
     for name, kind in zip(on, kinds, strict=True):
         if name not in events.columns:
             remedy = f"name columns of the events{nearest(name, events.columns)}"
-            raise OptionInvalid(name="lookup", option="on", given=name, remedy=remedy, where=where)
+            raise OptionInvalid(name=operator, option="on", given=name, remedy=remedy, where=where)
         given, own = F.col(quoted(name)), events.schema[name].dataType
         if own == kind:
             found.append(given)
@@ -140,19 +149,18 @@ def _keys(events: DataFrame, on: list[str], kinds: list[DataType], where: Where)
             events.select(found[-1])
         except PySparkException:
             remedy = f"it is a {own.simpleString()}, and the table's key a {kind.simpleString()}"
-            raise OptionInvalid(name="lookup", option="on", given=name, remedy=remedy, where=where) from None
+            raise OptionInvalid(name=operator, option="on", given=name, remedy=remedy, where=where) from None
     return found
 
 
-def _keyed(known: Known, kinds: dict[str, DataType]) -> tuple[DataFrame, list[Column]]:
+def keyed(table: CapturedTable, records: DataFrame, kinds: dict[str, DataType]) -> tuple[DataFrame, list[Column]]:
     """The table's records and, read from the JSON of their keys, what they are known by."""
-    assert known.records is not None
-    columns = {column.name: column for column in known.table.columns}
-    parts = replace(known.table, columns=tuple(columns[part] for part in known.table.key), shapes=())
-    prepared = latest.prepared(known.records)
+    columns = {column.name: column for column in table.columns}
+    parts = replace(table, columns=tuple(columns[part] for part in table.key), shapes=())
+    prepared = latest.prepared(records)
     texts = prepared.withColumn(_KEY, F.col("key").cast("string"))
     lacking = F.concat(
-        F.lit(f"{reading.UNREADABLE} {known.table.name} "),
+        F.lit(f"{reading.UNREADABLE} {table.name} "),
         *("partition", F.lit(":"), "offset"),
         F.lit(f" its key has no value for {', '.join(parts.key)}"),
     )

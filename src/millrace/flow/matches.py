@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Literal, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -25,7 +26,8 @@ from millrace.flow.places import Program, compiled
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import match as kernel
 from millrace.kernel.calling import quoted
-from millrace.kernel.told import KIND, RESULT
+from millrace.kernel.kept import About
+from millrace.kernel.told import KIND, LATE_US, PARTIAL, RESULT
 from millrace.kernel.values import Unfit
 
 Order: TypeAlias = Literal["time", "arrival"]
@@ -33,6 +35,12 @@ Condition: TypeAlias = Column | str
 
 START, END = "match_start", "match_end"
 PAST_LAST, NEXT = "past last row", "next row"
+
+# By how many partial matches have become more or fewer in an epoch, in an observation whose name begins so; Tally.java
+# adds them up.
+PARTIAL_METRIC, PARTIAL_MATCHES = "millrace.partial.", "partial"
+
+_numbers = count(1)
 
 # SQL's ways to look at other rows: conditions are computed before rows are put in order.
 _OTHER_ROWS = re.compile(r"\b(prev|next|first|last|lag|lead)\s*\(", re.IGNORECASE)
@@ -88,10 +96,14 @@ def match(
         rows = rows.where(at.isNotNull())
 
     def build() -> DataFrame:
-        return kernel.matches(rows, keys=keys, time=at, conditions=conditions, measures=wanted, settings=settings)
+        about = About("match", str(where), tuple(keys), {"variables": list(program.variables)})
+        found = kernel.matches(
+            rows, keys=keys, time=at, conditions=conditions, measures=wanted, settings=settings, about=about
+        )
+        return _counted(found) if streams else found
 
     try:
-        told = lateness.told(build, late, where) if streams else build()
+        told = lateness.told("match", build, late, where) if streams else build()
     except Unfit as error:
         remedy = "sums and averages are of numbers; least, greatest, first, last and distinct also of texts and times"
         raise OptionInvalid(name="match", option="measures", given=str(error), remedy=remedy, where=where) from None
@@ -101,6 +113,12 @@ def match(
         F.col(kernel.END).alias(END),
         *(F.col(quoted(name)) for name in wanted),
     )
+
+
+def _counted(told: DataFrame) -> DataFrame:
+    """Without what is told of partial matches, which are counted."""
+    more = F.coalesce(F.sum(F.when(F.col(KIND) == PARTIAL, F.col(LATE_US))), F.lit(0)).alias(PARTIAL_MATCHES)
+    return told.observe(f"{PARTIAL_METRIC}{next(_numbers)}", more).where(F.col(KIND) != PARTIAL)
 
 
 def _checked_text(pattern: object, where: Where) -> str:

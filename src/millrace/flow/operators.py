@@ -11,7 +11,7 @@ from dataclasses import dataclass
 # What Spark makes up anew each time: ids of columns, of watermarked ones, of nodes and objects, of variables in
 # lambdas, and of the DataFrame that observes something.
 MADE_UP = re.compile(
-    r"#\d+L?|-T\d+ms|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+|millrace\.(?:late|lookup|combined)\.\d+"
+    r"#\d+L?|-T\d+ms|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+|millrace\.(?:late|lookup|combined|partial)\.\d+"
     r"|(?<=lambda )\w+_\d+|(?<=, true, )\d+(?=\))|(?<=\], )\d+$",
     re.MULTILINE,
 )

@@ -21,6 +21,7 @@ from millrace.flow.time import Duration, duration_ms
 from millrace.flow.windows import EMISSIONS, END
 from millrace.kernel import top as kernel
 from millrace.kernel.calling import quoted, words
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT, ROW
 
 if TYPE_CHECKING:
@@ -196,10 +197,11 @@ def _ranked(rows: DataFrame, asked: _Asked, late: Late | None) -> DataFrame:
     def build() -> DataFrame:
         of = None if asked.of is None else [F.col(quoted(name)) for name in asked.of]
         keys = list(asked.keys.values())
-        return kernel.top(rows, keys, asked.order, of, end=end, time=time, settings=settings)
+        about = About(asked.operator, str(asked.where), tuple(asked.keys))
+        return kernel.top(rows, keys, asked.order, of, end=end, time=time, settings=settings, about=about)
 
     try:
-        told = lateness.told(build, chosen, asked.where) if chosen else build()
+        told = lateness.told(asked.operator, build, chosen, asked.where) if chosen else build()
     except kernel.Unordered as error:
         remedy = "order by numbers, texts, times, dates, truths or bytes, and say `of` such"
         raise asked.refused("order", str(error), remedy) from None

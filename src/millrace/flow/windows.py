@@ -27,6 +27,7 @@ from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import sketches
 from millrace.kernel import windows as kernel
 from millrace.kernel.calling import quoted, words
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT
 from millrace.kernel.values import Unfit
 
@@ -125,10 +126,11 @@ def _windows(
     )
 
     def build() -> DataFrame:
-        return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings)
+        about = About(name, str(where), tuple(keys))
+        return kernel.windows(rows, keys=keys, time=at, edges=shape, values=values, settings=settings, about=about)
 
     with _fitting(name, where):
-        told = lateness.told(build, late, where)
+        told = lateness.told(name, build, late, where)
     # A session's edges move, so whoever holds its results by them has to be told which are gone.
     replaced = late.corrects or (shape is None and (emit == "updates" or late.grace_ms > 0))
     return told.where(F.col(KIND) == RESULT).select(

@@ -49,6 +49,11 @@ def unpacked(row: Column, schema: StructType) -> Column:
     return Column(operator(SparkSession.active(), "Packed").unpack(row._jc, schema.json()))
 
 
+def canonical(row: Column, schema: StructType) -> Column:
+    """A row packed in bytes that are equal where SQL takes its values for the same. See `Canonical.java`."""
+    return Column(operator(SparkSession.active(), "Canonical").of(row._jc, schema.json()))
+
+
 def words(column: Column) -> str:
     """An expression as Spark writes it."""
     java: Any = column._jc

@@ -48,7 +48,8 @@ class Clock:
 
     def on(self, rows: DataFrame, time: str) -> DataFrame:
         """The rows with this clock's watermark on their time column. The observation has to stand below."""
-        column = F.col(quoted(time)).alias(time, metadata={_SETTINGS: self._settings()})
+        kept = rows.schema[time].metadata
+        column = F.col(quoted(time)).alias(time, metadata={**kept, _SETTINGS: self._settings()})
         others = [F.col(quoted(name)) for name in rows.columns]
         placed = [column if name == time else other for name, other in zip(rows.columns, others, strict=True)]
         # Should the clock not be installed, Spark's own watermark with the greatest lag is the careful one.

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NumericType
 
 from millrace.kernel.calling import operator, quoted, words
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.told import KIND, LATE_US, ROW
 from millrace.kernel.values import Unfit, carried, hashed, held_type, restored
 
@@ -35,10 +36,12 @@ class Asked:
 
 @dataclass
 class Shape:
-    """What is kept of each event (slots), and for parts of a key's events (measures: what aggregates differ in, besides
-    how far back they look). Its words change whenever its bytes would be misread."""
+    """What is kept of each event (slots; `own` are the types of what they were made of), and for parts of a key's
+    events (measures: what aggregates differ in, besides how far back they look). Its words change whenever its bytes
+    would be misread."""
 
     slots: dict[str, tuple[Column, DataType]] = field(default_factory=dict)
+    own: dict[str, DataType] = field(default_factory=dict)
     measures: dict[tuple[str, int, int], DataType] = field(default_factory=dict)
     questions: list[tuple[int, int]] = field(default_factory=list)
 
@@ -49,6 +52,7 @@ class Shape:
             type_ = rows.select(each.columns[0]).schema[0].dataType
             name, slot = _slot(rows, each)
             shape.slots.setdefault(name, (slot, rows.select(slot).schema[0].dataType))
+            shape.own.setdefault(name, BooleanType() if each.kind == "count" else type_)
             measure = (each.kind, list(shape.slots).index(name), each.most)
             shape.measures.setdefault(measure, type_)
             shape.questions.append((list(shape.measures).index(measure), each.over_us))
@@ -70,10 +74,12 @@ def lookback(
     asked: Mapping[str, Asked],
     grace_us: int,
     corrects: bool,
+    closed: bool = False,
+    about: About | None = None,
 ) -> DataFrame:
     """Events of a stream, each with its aggregates. With `corrects`, an event that comes out of order also gives those
-    behind it whose results it changes. Columns: ROW (the event), the aggregates, CORRECTED, KIND (ALLOWED is a result
-    too) and LATE_US."""
+    behind it whose results it changes. `closed`: they are results of windows, with the time at which each ended.
+    Columns: ROW (the event), the aggregates, CORRECTED, KIND (ALLOWED is a result too) and LATE_US."""
     spark = rows.sparkSession
     shape = Shape.of(rows, list(asked.values()))
     whole = F.struct(*(F.col(quoted(name)) for name in rows.columns))
@@ -90,9 +96,13 @@ def lookback(
         "questions": [{"measure": measure, "overUs": over_us} for measure, over_us in shape.questions],
         "graceUs": grace_us,
         "corrects": corrects,
+        "closed": closed,
         "mostEvents": MOST_EVENTS,
         "mostParts": MOST_PARTS,
         "mostValues": MOST_VALUES,
+        "names": list(shape.slots),
+        "own": [type_.json() for type_ in shape.own.values()],
+        **told_of(about, "lookback"),
     }
     found = DataFrame(operator(spark, "Lookback").stream(flat._jdf, json.dumps(told)), spark)
     types = [list(shape.measures.items())[measure] for measure, _ in shape.questions]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.kernel.calling import operator, quoted
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.latest import UNAVAILABLE
 
 EVENT, ROW = "event", "row"
@@ -24,6 +26,7 @@ def lookup(
     *,
     inner: bool,
     placeholder: str = UNAVAILABLE,
+    about: About | None = None,
 ) -> DataFrame:
     """Events of a stream with the row that the table has under their key, once an epoch's changes are applied to it.
 
@@ -56,5 +59,6 @@ def lookup(
             F.struct("key", "value", "partition", "offset").cast(_RECORD).alias("record"),
         )
     )
-    found = operator(spark, "Lookup").stream(both._jdf, len(names), inner, placeholder)
+    told = json.dumps(told_of(about, "lookup"))
+    found = operator(spark, "Lookup").stream(both._jdf, len(names), inner, placeholder, told)
     return DataFrame(found, spark).withColumn(ROW, F.col(ROW).cast("string"))

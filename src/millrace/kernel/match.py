@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType
 
-from millrace.kernel.calling import operator, packed, quoted, unpacked
+from millrace.kernel.calling import operator, packed, quoted, unpacked, words
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.told import KIND, LATE_US, ROW
 from millrace.kernel.values import carried, held_type, restored
 
@@ -57,6 +58,7 @@ def matches(
     conditions: Sequence[Column],
     measures: Mapping[str, Measure],
     settings: MatchSettings,
+    about: About | None = None,
 ) -> DataFrame:
     """Rows to the matches among them, and what became of late rows. `conditions` say of each variable of the pattern
     whether a row is one.
@@ -95,6 +97,8 @@ def matches(
         *([packed(whole, rows.schema).alias("row")] if settings.keeps_refused else []),
     )
     told["slots"] = [type_.json() for _, type_ in slots.held.values()]
+    told |= {"names": list(slots.names), "own": [type_.json() for type_ in slots.names.values()]}
+    told |= {"variables": [f"#{number}" for number in range(len(conditions))], **told_of(about, "match")}
     kernel = operator(spark, "Match")
     run = kernel.stream if rows.isStreaming else kernel.batch
     found = DataFrame(run(flat._jdf, len(names), json.dumps(told)), spark)
@@ -127,6 +131,8 @@ class _Slots:
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[Column, DataType]] = {}
+        # As people know them, with the types that they had.
+        self.names: dict[str, DataType] = {}
 
     def of(self, measure: Measure, type_: DataType) -> int:
         if measure.of is None:
@@ -139,5 +145,11 @@ class _Slots:
             value = carried(measure.of, type_)
             if measure.kind == "avg" and isinstance(held, LongType):
                 value, held = value.cast("double"), DoubleType()
+        if str(value) not in self.held:
+            counted = measure.kind == "count"
+            name = f"count of {words(measure.of)}" if counted else words(measure.of)
+            self.names[name if name not in self.names else f"{name} as {held.simpleString()}"] = (
+                held if counted else type_
+            )
         self.held.setdefault(str(value), (value, held))
         return list(self.held).index(str(value))

@@ -9,3 +9,8 @@ from millrace.kernel.calling import operator
 
 def set_now(spark: SparkSession, name: str, now_ms: int) -> None:
     operator(spark, "Times").set(name, now_ms)
+
+
+def now_ms(spark: SparkSession, name: str | None) -> int:
+    """What the named clock says; without a name, the time of day."""
+    return int(operator(spark, "Times").now(name))

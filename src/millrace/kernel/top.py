@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.kernel.calling import operator, packed, quoted, unpacked
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.told import KIND, LATE_US, ROW
 
 # Beside the names of a user's columns.
@@ -60,6 +61,7 @@ def top(
     end: Column | None,
     time: Column | None,
     settings: TopSettings,
+    about: About | None = None,
 ) -> DataFrame:
     """What is told of rows. `order` has columns and whether the greatest is first; `of` what a row is known by, if it
     can be replaced; `end` when its window ends, if it has one; `time` which of two is the later. ROW is the row, RANK
@@ -89,6 +91,8 @@ def top(
         "timed": time is not None,
         "graceUs": settings.grace_us,
         "ttlUs": settings.ttl_us,
+        "schema": schema.json(),
+        **told_of(about, "top"),
     }
     found = DataFrame(operator(spark, "Top").stream(flat._jdf, json.dumps(told)), spark)
     return found.select(

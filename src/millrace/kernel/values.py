@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 
 class Unfit(Exception):
-    """An aggregate over a type that it cannot take."""
+    """A type that an operator cannot take, or what else it cannot."""
 
 
 def held_type(kind: str, type_: DataType) -> DataType:

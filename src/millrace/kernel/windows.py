@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, LongType, StringType
 
 from millrace.kernel.calling import operator, quoted
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.sketches import Sketch
 from millrace.kernel.told import KIND, LATE_US, ROW
 from millrace.kernel.values import carried, hashed, held_type, restored
@@ -81,6 +82,7 @@ def windows(
     edges: Edges | None,
     values: Mapping[str, Value],
     settings: WindowSettings,
+    about: About | None = None,
 ) -> DataFrame:
     """Rows of a stream to the results of their windows, and what became of late rows.
 
@@ -107,6 +109,9 @@ def windows(
         "keepsRefused": settings.keeps_refused,
         "sizeUs": settings.slices[0],
         "everyUs": settings.slices[1],
+        "names": list(values),
+        "own": [type_.json() for _, _, type_ in looked],
+        **told_of(about, "window"),
     }
     found = DataFrame(kernel.stream(flat._jdf, json.dumps(told)), spark)
     return found.select(

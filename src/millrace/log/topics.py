@@ -327,9 +327,13 @@ class Topics:
                 raise KafkaRefused(address=self._connection.address, action=action, reason=reason)
             time.sleep(_AGAIN_S)
 
-    def _metadata(self) -> Any:
+    def reach(self, within_s: float) -> None:
+        """Raises when no broker answers so soon: for whoever cannot wait as long as a request may take."""
+        self._metadata(within_s)
+
+    def _metadata(self, within_s: float = ANSWER_S) -> Any:
         try:
-            return self._admin.list_topics(timeout=ANSWER_S)
+            return self._admin.list_topics(timeout=within_s)
         except KafkaException as error:
             raise self._connection.trouble(error.args[0], "list topics") from None
 

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
@@ -137,6 +137,14 @@ class Writer:
                 raise first
             told = first.what if isinstance(first, MillraceError) else first
             raise RecordsUndelivered(topic=self.topic, failed=failed, written=written, reason=told)
+
+    def complete(self, column: str, until: datetime) -> None:
+        """Says that all before that time has been written: by a marker in every partition (`mr.marked(column)`), and
+        not before everything that was is acknowledged."""
+        self.flush()
+        for partition in range(self.partitions):
+            self.write({column: until.astimezone(UTC).isoformat()}, partition=partition)
+        self.flush()
 
     def __enter__(self) -> Writer:
         return self

@@ -12,6 +12,8 @@
   that is taken gets the result of its own time, however late it comes.
 - Events behind it that were told before, less than `over` after it or at its time, may have other results now. With
   `correct` those that do are told again.
+- Results of windows that have closed are not late, however far the watermark is ahead of their end: all of them come in
+  the epoch in which it gets there.
 """
 
 from __future__ import annotations
@@ -63,16 +65,18 @@ class Lookback:
     asked: Sequence[tuple[int, Question]]
     grace: int
     correct: bool
+    closed: bool = False
     held: dict[Any, list[Event]] = field(default_factory=dict)
 
     def epoch(self, events: Iterable[Event], watermark: int) -> Epoch:
         out = Epoch()
         taken: list[Event] = []
         for event in events:
-            if event.time + self.grace < watermark:
+            late = event.time < watermark and not self.closed
+            if late and event.time + self.grace < watermark:
                 out.refused.append(Refused(event, watermark - event.time))
                 continue
-            out.late_allowed += event.time < watermark
+            out.late_allowed += late
             taken.append(event)
         keys = {event.key for event in taken}
         before = [(event, self._values(event)) for key in keys for event in self.held.get(key, ())]

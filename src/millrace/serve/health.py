@@ -24,4 +24,4 @@ def _wrong(standing: Standing, now: datetime) -> str:
         return f"it is started again after a failure: {standing.error}"
     if standing.state == "running" and quiet_s > QUIET_S:
         return f"no epoch has ended for {quiet_s:.0f} s, although there is something to do"
-    return ""
+    return standing.trouble or ""

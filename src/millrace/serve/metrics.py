@@ -47,6 +47,10 @@ _LAST: tuple[tuple[Metric, Callable[[Progress], float | None]], ...] = (
     (_flow("watermark_gap_seconds", "from the watermark to the last epoch's end"), lambda last: last.watermark_gap_s),
     (_flow("state_rows", "rows kept as state"), lambda last: last.state_rows),
     (_flow("state_bytes", "memory of the state"), lambda last: last.state_bytes),
+    (
+        _flow("partial_matches", "rows of which it is not decided yet which match of mr.match begins with them"),
+        lambda last: last.partial_matches,
+    ),
     (_flow("state_disk_bytes", "files of the state on the executors' disks"), lambda last: last.state_disk_bytes),
 )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import random
 import shutil
 import tempfile
@@ -19,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -38,17 +37,15 @@ from millrace.flow.nodes import caller
 from millrace.kernel.times import set_now
 from millrace.log import Log
 from millrace.log.deadletters import REASON, SUFFIX
-from millrace.log.record import Value, timestamp_ms
+from millrace.log.record import timestamp_ms
 from millrace.testing import tables
 from millrace.testing.checkpoints import forget_commit
 from millrace.testing.folder import CRASHED, FolderLog
-from millrace.testing.tables import Row, Rows
+from millrace.testing.given import Given, changes, moment, records
+from millrace.testing.tables import Rows
 
 Crash: TypeAlias = Literal["before write", "after write", "after commit"]
 CRASHES = ("before write", "after write", "after commit")
-
-# Of a row, besides its columns: when it arrived, and in which partition.
-ARRIVAL, PARTITION = "arrival", "partition"
 
 # With a seed: after which part of the epochs the flows crash.
 _CRASHES_OFTEN = 0.25
@@ -162,15 +159,20 @@ class Play:
     def delete(self, table: Table, rows: Rows) -> None:
         """Deletes rows of a table, named by their keys."""
         where = caller()
-        given = [self._change(table, row, where, delete=True) for row in tables.read(rows)]
+        if not isinstance(table, Table):
+            raise PlayMisused(reason="rows of tables are deleted; what a topic holds stays", where=where)
+        given = self._changes(table, rows, where, delete=True)
         self._started()
         self._write(table, given)
         self._settle()
 
     def advance(self, by: str | timedelta) -> None:
         """Lets the clock go on: partitions fall silent. Event time goes on with events only."""
+        if not isinstance(by, str | timedelta):
+            raise PlayMisused(reason=f'{by!r} does not say of what: advance("5 seconds")', where=caller())
+        length = durations.parse(by)
         self._started()
-        self._move(self.now + durations.parse(by))
+        self._move(self.now + length)
         self._settle()
 
     def crash(self) -> None:
@@ -189,7 +191,7 @@ class Play:
         """Runs the flows once more over what arrived from `start` on and before `until`, to topics `<stream>.<into>`,
         as `millrace run --from … --until … --into …` does."""
         where = caller()
-        begin, end = (None if time is None else _moment(time, where) for time in (start, until))
+        begin, end = (None if time is None else moment(time, where) for time in (start, until))
         with self._new_run(once=True, replay=Replay(into, begin, end)) as run:
             while not run.done:
                 self.progress += run.poll()
@@ -204,11 +206,12 @@ class Play:
         """That a topic has got these rows since it was last asked, and no others. Columns that are not named are not
         looked at; the order is, if `ordered`."""
         __tracebackhide__ = True
-        name = _topic(of)
+        where = caller()
+        name = self._known(of, where)
         every = self.rows(of)
         found = every[self._expected[name] :]
         self._expected[name] = len(every)
-        wanted = tables.read(rows)
+        wanted = tables.read(rows, where)
         missing, left = [], list(found)
         for row in wanted:
             fits = [each for each in left[: 1 if ordered else None] if _fits(row, each)]
@@ -220,9 +223,16 @@ class Play:
             parts = (("got", found), ("not got", missing), ("not expected", left))
             raise AssertionError(f"{name}\n" + "\n".join(f"{word}:\n{tables.shown(each)}" for word, each in parts))
 
-    def late(self, of: Stream | None = None) -> int:
+    def late(self, of: Stream | str | None = None) -> int:
         """How many rows came when a window of theirs had closed, to be counted nevertheless or not."""
-        return sum(each.late for each in self.progress if of is None or each.flow == of.name)
+        if of is None:
+            return sum(each.late for each in self.progress)
+        name = of.name if isinstance(of, Stream) else of
+        flows = {stream.name: flow.name for flow in flows_of(self.app.graph()) for stream in flow.streams}
+        if name not in flows:
+            hint = nearest(str(name), flows) or f"; there are {', '.join(flows)}"
+            raise PlayMisused(reason=f"there is no stream {_shown(name)}{hint}", where=caller())
+        return sum(each.late for each in self.progress if each.flow == flows[name])
 
     def dead(self, topic: Topic | str) -> list[tuple[str, str]]:
         """The records of a topic that did not fit: what each was, and why."""
@@ -236,6 +246,8 @@ class Play:
     def _known(self, of: Stream | Topic | str, where: Where) -> str:
         """The topic's name. One that there is not, because it is spelled otherwise, would have no rows for ever; before
         the flows are started, some are not made yet."""
+        if not isinstance(of, Stream | Topic | str):
+            raise PlayMisused(reason=f"{_shown(of)} is no stream or topic", where=where)
         name = _topic(of)
         if self._run is not None and not self.log.topics.exists(name):
             hint = nearest(name, [topic.name for topic in self._run.graph.topics])
@@ -307,64 +319,27 @@ class Play:
             for flow in flows_of(run.graph):
                 forget_commit(definition.folder_of(self._settings, self.app.name, flow.name) / definition.CHECKPOINT)
 
-    def _records(self, to: Topic | Table, rows: Rows | bytes, key: str | None, where: Where) -> list[_Given]:
+    def _records(self, to: Topic | Table, rows: Rows | bytes, key: str | None, where: Where) -> list[Given]:
         if not isinstance(to, Topic | Table):
-            raise PlayMisused(reason="rows are fed to topics and tables", where=where)
+            raise PlayMisused(reason=f"rows are fed to topics and tables, and {_shown(to)} is neither", where=where)
         if isinstance(rows, bytes):
             if isinstance(to, Table):
                 raise PlayMisused(reason="a table is fed with rows", where=where)
-            return [_Given(rows, None, None, self.now)]
+            return [Given(rows, None, None, self.now)]
         if isinstance(to, Table):
-            return [self._change(to, row, where, delete=False) for row in tables.read(rows)]
-        return [self._record(to, row, key, where) for row in tables.read(rows)]
+            return self._changes(to, rows, where, delete=False)
+        return records(to, rows, key=key, partitions=self._partitions, now=self.now, where=where)
 
-    def _record(self, topic: Topic, row: Row, key: str | None, where: Where) -> _Given:
-        kinds = schemas.columns(topic.name, topic.schema or "", topic.where)
-        partition = row.pop(PARTITION, None) if PARTITION not in kinds else None
-        arrival = row.pop(ARRIVAL, None) if ARRIVAL not in kinds else None
-        values = {name: tables.typed(value, kinds.get(name, "string")) for name, value in row.items()}
-        happened = values.get(topic.time) if topic.time else None
-        latest = max([self.now, *([tables.moment(happened)] if isinstance(happened, datetime) else [])])
-        if key is not None and key not in values:
-            raise PlayMisused(reason=f"a row has no column {key!r} to be its key", where=where)
-        if (partition is not None and not str(partition).isdecimal()) or int(partition or 0) >= self._partitions:
-            reason = f"there is no partition {partition}; play(app, partitions=…) says how many there are"
-            raise PlayMisused(reason=reason, where=where)
-        return _Given(
-            values,
-            None if key is None else str(values[key]),
-            None if partition is None else int(partition),
-            latest if arrival is None else _moment(arrival, where),
-        )
+    def _changes(self, table: Table, rows: Rows, where: Where, *, delete: bool) -> list[Given]:
+        return changes(table, self._tables.get(table.name), rows, now=self.now, where=where, delete=delete)
 
-    def _change(self, table: Table, row: Row, where: Where, *, delete: bool) -> _Given:
-        known = self._tables.get(table.name)
-        if known is None:
-            raise PlayMisused(reason=f"say its columns first, p.table({table.name}, …)", where=where)
-        kinds = {column.name: column.spark for column in known.columns}
-        for name in (*row, *known.key):
-            if name not in kinds or (name in known.key and row.get(name) is None):
-                reason = f"a row of {table.name} has {', '.join(kinds)}, and its key: {name!r} is missing or too much"
-                raise PlayMisused(reason=reason, where=where)
-        values = {name: tables.typed(row.get(name), kind) for name, kind in kinds.items()}
-        key = json.dumps({name: values[name] for name in known.key}, default=str)
-        change = {"op": "c", "before": None, "after": values}
-        return _Given(None if delete else change, key, None, self.now)
-
-    def _arrive(self, records: Sequence[_Given]) -> None:
+    def _arrive(self, records: Sequence[Given]) -> None:
         self._move(max((record.time for record in records), default=self.now))
 
-    def _write(self, to: Topic | Table, records: Sequence[_Given]) -> None:
+    def _write(self, to: Topic | Table, records: Sequence[Given]) -> None:
         with self.log.writer(to.name) as writer:
             for record in records:
                 writer.write(record.value, key=record.key, partition=record.partition, time=record.time)
-
-
-class _Given(NamedTuple):
-    value: Value
-    key: str | None
-    partition: int | None
-    time: datetime
 
 
 class _TimedLog(Log):
@@ -379,23 +354,22 @@ class _TimedLog(Log):
         return replace(super().data_source, time=self._time)
 
 
-def _moment(given: str | datetime, where: Where) -> datetime:
-    try:
-        return tables.moment(given)
-    except (ValueError, TypeError):
-        raise PlayMisused(reason=f"{given!r} is no time", where=where) from None
-
-
 def _topic(of: Stream | Topic | str) -> str:
     if isinstance(of, str):
         return of
     return of.output.name if isinstance(of, Stream) else of.name
 
 
+def _shown(given: Any) -> str:
+    """What somebody gave, without all that it is made of."""
+    named = getattr(given, "name", None)
+    return repr(given) if named is None else f"the {type(given).__name__.lower()} {named!r}"
+
+
 def _fits(expected: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     return all(name in found and tables.same(value, found[name]) for name, value in expected.items())
 
 
-def _cut(rows: Sequence[_Given], draw: random.Random) -> list[Sequence[_Given]]:
+def _cut(rows: Sequence[Given], draw: random.Random) -> list[Sequence[Given]]:
     places = sorted({0, len(rows), *(draw.randrange(len(rows) + 1) for _ in range(draw.randrange(4)))})
     return [rows[start:end] for start, end in itertools.pairwise(places)] or [[]]

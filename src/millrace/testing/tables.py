@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
-from millrace.errors import PlayRowsInvalid
+from millrace.errors import PlayRowsInvalid, Where
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -22,26 +22,35 @@ _TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
 _NUMBERS = ("tinyint", "smallint", "int", "integer", "bigint", "long", "short", "byte", "float", "double", "real")
 
 
-def read(rows: Rows) -> list[Row]:
+def read(rows: Rows, where: Where | None = None) -> list[Row]:
     """A Markdown table's cells are texts; an empty one is null."""
     if not isinstance(rows, str):
-        for row in rows:
-            if not isinstance(row, Mapping):
-                raise PlayRowsInvalid(reason=f"{row!r} is no row")
-        return [dict(row) for row in rows]
+        return _dicts(rows, where)
     lines = [line.strip() for line in rows.strip().splitlines() if line.strip()]
     lines = [line for line in lines if not _RULE.fullmatch(line)]
     if not lines or not all(line.startswith("|") and line.endswith("|") and len(line) > 1 for line in lines):
-        raise PlayRowsInvalid(reason="every line begins and ends with |, the first names the columns")
+        raise PlayRowsInvalid(reason="every line begins and ends with |, the first names the columns", where=where)
     names, *cells = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
     for each in cells:
         if len(each) != len(names):
-            raise PlayRowsInvalid(reason=f"the line {' | '.join(each)!r} has {len(each)} cells, the head {len(names)}")
+            told = f"the line {' | '.join(each)!r} has {len(each)} cells, the head {len(names)}"
+            raise PlayRowsInvalid(reason=told, where=where)
     return [{name: cell or None for name, cell in zip(names, each, strict=True)} for each in cells]
 
 
+def _dicts(rows: Sequence[Mapping[str, Any]], where: Where | None) -> list[Row]:
+    if rows is None or isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+        told = "one row stands in a list too, [{…}]" if isinstance(rows, Mapping) else f"{rows!r} is no list of them"
+        raise PlayRowsInvalid(reason=told, where=where)
+    given = list(rows)
+    for row in given:
+        if not isinstance(row, Mapping):
+            raise PlayRowsInvalid(reason=f"{row!r} is no row", where=where)
+    return [dict(row) for row in given]
+
+
 def typed(value: Any, kind: str) -> Any:
-    """A cell's text as a value of this type of a schema; what is no text stays as it is."""
+    """A cell's text as a value of this type of a schema (otherwise a ValueError); what is no text stays as it is."""
     if not isinstance(value, str):
         return value
     word = kind.lower().split("(")[0].split("<")[0].strip()
@@ -51,7 +60,7 @@ def typed(value: Any, kind: str) -> Any:
         if word in _NUMBERS or word in ("boolean", "array", "struct", "map"):
             return json.loads(value)
     except ValueError:
-        raise PlayRowsInvalid(reason=f"{value!r} is no {kind}") from None
+        raise ValueError(f"{value!r} is no {kind}") from None
     return value
 
 

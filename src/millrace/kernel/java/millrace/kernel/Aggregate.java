@@ -1,5 +1,6 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.io.DataInput;
 import java.io.DataOutput;
 import java.io.IOException;
@@ -38,6 +39,11 @@ abstract class Aggregate implements Serializable {
       case "distinct": return new Distinct(carrier);
       default: throw new IllegalArgumentException(kind);
     }
+  }
+
+  /** The results of what is held, as far as it has come. */
+  static void show(Aggregate[] aggregates, Object[] held, ArrayNode out) {
+    for (int place = 0; place < held.length; place++) out.add(Kept.node(aggregates[place].result(held[place])));
   }
 
   /** What is held with the value at this place of a row. */

@@ -1,5 +1,8 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -38,10 +41,13 @@ final class Best {
   private boolean touched;
 
   Best(TopSettings settings, ValueState<byte[]> state, MapState<byte[], byte[]> all) {
+    this(settings, state, all, state.get());
+  }
+
+  private Best(TopSettings settings, ValueState<byte[]> state, MapState<byte[], byte[]> all, byte[] bytes) {
     this.settings = settings;
     this.state = state;
     this.all = all;
-    byte[] bytes = state.get();
     if (bytes != null) read(bytes);
     before = new ArrayList<>(best());
   }
@@ -227,6 +233,17 @@ final class Best {
 
   private static Row told(byte[] row, int rank, int diff) {
     return RowFactory.create(Told.RESULT, null, row, rank + 1, diff);
+  }
+
+  /** For people: see Kept. Of rows that can be replaced, those behind the ones in order are told as a number. */
+  static void show(JsonNode json, byte[] bytes, Map<ByteBuffer, byte[]> all, ObjectNode out) {
+    Best best = new Best(new TopSettings(json), null, null, bytes);
+    ArrayNode shown = out.putArray("rows");
+    for (Ranked row : best.held) {
+      byte[] packed = row.row != null ? row.row : best.whole(all.get(ByteBuffer.wrap(row.of()))).row;
+      shown.add(Kept.row(packed, json.get("schema").asText()));
+    }
+    out.put("behind", Math.max(0, all.size() - best.held.size()));
   }
 
   private Ranked whole(byte[] bytes) {

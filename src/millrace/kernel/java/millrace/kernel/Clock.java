@@ -3,17 +3,10 @@ package millrace.kernel;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
 import java.io.UncheckedIOException;
-import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileStatus;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -30,7 +23,6 @@ final class Clock {
   static final String SEEN = "seen";
 
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final int KEPT = 100;
 
   private static final class Partition {
     Long greatestUs;
@@ -39,6 +31,7 @@ final class Clock {
 
   private final JsonNode settings;
   private final Path folder;
+  private EpochFiles files;
   private final Map<Integer, Partition> partitions = new TreeMap<>();
   private final Reach reach;
   private boolean waits = true;
@@ -55,6 +48,11 @@ final class Clock {
       throw new UncheckedIOException(impossible);
     }
     folder = settings.hasNonNull("folder") ? new Path(settings.get("folder").asText()) : null;
+  }
+
+  /** Where other things are kept that go with epochs; null if nothing is. */
+  Path beside(String name) {
+    return folder == null ? null : new Path(folder.getParent(), name);
   }
 
   Long watermarkMs() {
@@ -162,15 +160,7 @@ final class Clock {
     partitions.forEach((number, each) -> parts.putArray(String.valueOf(number)).add(each.greatestUs).add(each.heardMs));
     ObjectNode counted = state.putObject("delays");
     delays.counts().forEach((bucket, count) -> counted.put(String.valueOf(bucket), count));
-    FileSystem files = folder.getFileSystem(new Configuration());
-    Path draft = new Path(folder, "." + epoch + ".new");
-    try (OutputStream out = files.create(draft, true)) {
-      JSON.writeValue(out, state);
-    }
-    Path place = new Path(folder, String.valueOf(epoch));
-    files.delete(place, false);
-    files.rename(draft, place);
-    files.delete(new Path(folder, String.valueOf(epoch - KEPT)), false);
+    files().keep(epoch, JSON.writeValueAsBytes(state));
   }
 
   /** The state after this epoch; after the last one before it, if it did not go through here. */
@@ -179,13 +169,9 @@ final class Clock {
     delays = new Delays();
     watermarkMs = null;
     if (folder == null) return;
-    FileSystem files = folder.getFileSystem(new Configuration());
-    long last = last(files, number);
+    long last = files().last(number);
     if (last < 0) return;
-    JsonNode state;
-    try (InputStream in = files.open(new Path(folder, String.valueOf(last)))) {
-      state = JSON.readTree(in);
-    }
+    JsonNode state = JSON.readTree(files().kept(last));
     watermarkMs = state.hasNonNull("watermarkMs") ? state.get("watermarkMs").asLong() : null;
     delays.add(counts(state.get("delays")));
     state.get("partitions").fields().forEachRemaining(each -> {
@@ -197,18 +183,8 @@ final class Clock {
     });
   }
 
-  private long last(FileSystem files, long number) throws IOException {
-    try {
-      return Arrays.stream(files.listStatus(folder))
-          .map(FileStatus::getPath)
-          .map(Path::getName)
-          .filter(name -> name.matches("\\d+"))
-          .mapToLong(Long::parseLong)
-          .filter(each -> each <= number)
-          .max()
-          .orElse(-1);
-    } catch (FileNotFoundException none) {
-      return -1;
-    }
+  private EpochFiles files() {
+    if (files == null) files = new EpochFiles(folder);
+    return files;
   }
 }

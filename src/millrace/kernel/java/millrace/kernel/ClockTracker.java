@@ -3,6 +3,7 @@ package millrace.kernel;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.UUID;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.CollectMetricsExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
@@ -18,6 +19,10 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class ClockTracker extends WatermarkTracker {
   private static final String EPOCH = "streaming.sql.batchId";
+  /** As `flow/matches.py` has them; the folder's name is none that a source can have. */
+  private static final String PARTIAL_METRIC = "millrace.partial.";
+  private static final String PARTIAL = "partial";
+  private static final String PARTIAL_FOLDER = "_partial";
 
   private final MicroBatchExecution query;
   private final Simulated simulated;
@@ -25,6 +30,7 @@ final class ClockTracker extends WatermarkTracker {
   private final Map<UUID, Long> others = new HashMap<>();
 
   private long lastEpoch = -1;
+  private EpochCount tally;
 
   ClockTracker(MicroBatchExecution query) {
     super(MultipleWatermarkPolicy$.MODULE$.apply("min"), query.logicalPlan());
@@ -38,6 +44,31 @@ final class ClockTracker extends WatermarkTracker {
     lastEpoch = Long.parseLong(plan.sparkContext().getLocalProperty(EPOCH));
     update(plan);
     choose();
+    tally(plan);
+  }
+
+  /** Adds up by how many the partial matches have become more or fewer. */
+  private void tally(SparkPlan plan) {
+    Long more = partial(plan);
+    if (more == null || clocks.isEmpty()) return;
+    if (tally == null) {
+      Path folder = clocks.values().iterator().next().beside(PARTIAL_FOLDER);
+      if (folder == null) return;
+      tally = new EpochCount(folder);
+    }
+    tally.add(lastEpoch, more);
+  }
+
+  private static Long partial(SparkPlan plan) {
+    Long found = null;
+    if (plan instanceof CollectMetricsExec observed && observed.name().startsWith(PARTIAL_METRIC)) {
+      found = observed.collectedMetrics().getAs(PARTIAL);
+    }
+    for (SparkPlan child : CollectionConverters.asJava(plan.children())) {
+      Long more = partial(child);
+      if (more != null) found = (found == null ? 0 : found) + more;
+    }
+    return found;
   }
 
   /** Time goes on without an epoch, too: a partition may have been silent for long enough by now. */

@@ -31,11 +31,11 @@ public final class Dedup {
     var grouped = rows.groupBy(by).as(Encoders.row(key), Encoders.row(schema));
     if (byArrival) {
       return grouped.transformWithState(
-          new DedupByArrival(ttlUs), TimeMode.ProcessingTime(), OutputMode.Update(), Encoders.row(OUT));
+          new DedupByArrival(settings, ttlUs), TimeMode.ProcessingTime(), OutputMode.Update(), Encoders.row(OUT));
     }
     long graceUs = told.get("graceUs").asLong();
     return grouped.transformWithState(
-        new DedupProcessor(ttlUs, graceUs, keys), TimeMode.EventTime(), OutputMode.Update(), Encoders.row(OUT));
+        new DedupProcessor(settings, ttlUs, graceUs, keys), TimeMode.EventTime(), OutputMode.Update(), Encoders.row(OUT));
   }
 
   private Dedup() {}

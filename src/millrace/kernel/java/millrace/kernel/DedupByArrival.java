@@ -7,7 +7,6 @@ import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -16,11 +15,12 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** Which rows of one key are first, by the time of day at which the flow meets them. Spark forgets them by itself. */
-final class DedupByArrival extends StatefulProcessor<Row, Row, Row> {
+final class DedupByArrival extends Keeper<Row, Row, Row> {
   private final long ttlUs;
   private transient ValueState<Boolean> given;
 
-  DedupByArrival(long ttlUs) {
+  DedupByArrival(String told, long ttlUs) {
+    super(told);
     this.ttlUs = ttlUs;
   }
 

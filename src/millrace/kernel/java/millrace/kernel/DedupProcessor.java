@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -8,7 +10,6 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -22,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * What holds: of two rows that were given, neither is within the time of the other. What was given is remembered for as
  * long as a row may come that is within the time of it and not refused.
  */
-final class DedupProcessor extends StatefulProcessor<Row, Row, Row> {
+final class DedupProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
 
   private final long ttlUs;
@@ -30,7 +31,8 @@ final class DedupProcessor extends StatefulProcessor<Row, Row, Row> {
   private final int keys;
   private transient ValueState<byte[]> state;
 
-  DedupProcessor(long ttlUs, long graceUs, int keys) {
+  DedupProcessor(String told, long ttlUs, long graceUs, int keys) {
+    super(told);
     this.ttlUs = ttlUs;
     this.graceUs = graceUs;
     this.keys = keys;
@@ -87,9 +89,18 @@ final class DedupProcessor extends StatefulProcessor<Row, Row, Row> {
     return Math.floorDiv(timeUs + ttlUs + graceUs, 1_000L) + 1;
   }
 
+  /** For people: see Kept. */
+  static void show(byte[] held, ObjectNode out) {
+    ArrayNode shown = out.putArray("given");
+    read(held).forEach(shown::add);
+  }
+
   private List<Long> load() {
     byte[] held = state.get();
-    if (held == null) return new ArrayList<>();
+    return held == null ? new ArrayList<>() : read(held);
+  }
+
+  private static List<Long> read(byte[] held) {
     return Stored.read(held, FORM, (in, form) -> {
       int count = in.readInt();
       List<Long> given = new ArrayList<>(count + 1);

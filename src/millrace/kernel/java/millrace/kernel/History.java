@@ -124,6 +124,49 @@ final class History {
     }
   }
 
+  /** The first event from a time on; null if there is none. */
+  PastEvent firstFrom(long fromUs) {
+    HistoryNode node = root;
+    while (!node.isLeaf()) {
+      Branch found = null;
+      for (Branch branch : node.branches) {
+        found = branch;
+        if (branch.last.timeUs() >= fromUs) break;
+      }
+      node = opened(found);
+    }
+    for (PastEvent event : node.events) if (event.timeUs() >= fromUs) return event;
+    return null;
+  }
+
+  /** The last event up to a time; null if there is none. */
+  PastEvent lastUpTo(long untilUs) {
+    HistoryNode node = root;
+    while (!node.isLeaf()) {
+      Branch found = node.branches.get(0);
+      for (Branch branch : node.branches) if (branch.firstUs <= untilUs) found = branch;
+      node = opened(found);
+    }
+    PastEvent last = null;
+    for (PastEvent event : node.events) if (event.timeUs() <= untilUs) last = event;
+    return last;
+  }
+
+  /** Puts an event in the place of the only one at its time. */
+  void replace(PastEvent event) {
+    replace(root, event);
+  }
+
+  private void replace(HistoryNode node, PastEvent event) {
+    node.events.replaceAll(each -> each.timeUs() == event.timeUs() ? event : each);
+    for (Branch branch : node.branches) {
+      if (branch.firstUs > event.timeUs() || branch.last.timeUs() < event.timeUs()) continue;
+      replace(opened(branch), event);
+      branch.refresh();
+    }
+    node.changed = true;
+  }
+
   /** Events up to this time are not needed any more. Those that share a leaf with others may stay for a while. */
   void forget(long untilUs) {
     forget(root, untilUs);

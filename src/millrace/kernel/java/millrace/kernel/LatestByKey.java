@@ -11,7 +11,6 @@ import org.apache.spark.sql.KeyValueGroupedDataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -26,13 +25,14 @@ public final class LatestByKey {
   private static final Encoder<HeldRow> HELD = Encoders.bean(HeldRow.class);
   private static final Encoder<SignedRow> SIGNED = Encoders.bean(SignedRow.class);
 
-  static final class Processor extends StatefulProcessor<RecordKey, LogRecord, SignedRow> {
+  static final class Processor extends Keeper<RecordKey, LogRecord, SignedRow> {
     private final boolean net;
     private final Unavailable unavailable;
     private transient Envelope envelope;
     private transient ValueState<HeldRow> state;
 
     Processor(boolean net, Unavailable unavailable) {
+      super("{\"operator\": \"table\"}");
       this.net = net;
       this.unavailable = unavailable;
     }

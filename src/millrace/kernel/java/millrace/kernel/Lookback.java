@@ -29,7 +29,7 @@ public final class Lookback {
     out = out.add("corrected", DataTypes.BooleanType).add("kind", DataTypes.IntegerType).add("lateUs", DataTypes.LongType);
     Column[] columns = keys.stream().map(functions::col).toArray(Column[]::new);
     return rows.groupBy(columns).as(Lookup.exact(group), Lookup.exact(in)).transformWithState(
-        new LookbackProcessor(settings), TimeMode.EventTime(), OutputMode.Update(), Lookup.exact(out));
+        new LookbackProcessor(json, settings), TimeMode.EventTime(), OutputMode.Update(), Lookup.exact(out));
   }
 
   private Lookback() {}

@@ -1,20 +1,24 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
 import org.apache.spark.sql.streaming.ValueState;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -24,9 +28,11 @@ import scala.jdk.javaapi.CollectionConverters;
  * What holds: all rows of a call are put in their places before any is answered, so that their order does not matter. An
  * event is taken as long as the watermark is not more than the grace after it, so no interval that is still asked for
  * begins before `keepUs` behind the watermark; what is older goes. A row is kept as long as an event can come that
- * changes what was told for it. One timer at a time is set for a key: it ends what a silent one left.
+ * changes what was told for it. One timer at a time is set for a key: it ends what a silent one left. Of closed windows
+ * all come behind the watermark of the epoch before, which is not known here: they are forgotten by timers alone, which
+ * Spark fires after the rows.
  */
-final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
+final class LookbackProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
   private static final long NO_TIMER = 0;
 
@@ -41,7 +47,8 @@ final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
   private transient long nextRow;
   private transient long rowsFromUs;
 
-  LookbackProcessor(LookbackSettings settings) {
+  LookbackProcessor(String told, LookbackSettings settings) {
+    super(told);
     this.settings = settings;
   }
 
@@ -64,7 +71,7 @@ final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> given, TimerValues timers) {
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     load();
-    forget(watermarkUs);
+    if (!settings.closed()) forget(watermarkUs);
     List<Row> out = new ArrayList<>();
     List<Taken> taken = taken(given, watermarkUs, out);
     List<Before> before = settings.corrects() ? reached(taken) : List.of();
@@ -102,7 +109,8 @@ final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
       Row row = given.next();
       long timeUs = row.getLong(settings.keys());
       Row event = row.getStruct(settings.keys() + 1);
-      if (timeUs + settings.graceUs() < watermarkUs) {
+      boolean late = !settings.closed() && timeUs < watermarkUs;
+      if (late && timeUs + settings.graceUs() < watermarkUs) {
         out.add(told(event, null, false, Told.REFUSED, watermarkUs - timeUs));
         continue;
       }
@@ -111,7 +119,7 @@ final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
         int place = settings.keys() + 2 + slot;
         if (!row.isNullAt(place)) values[slot] = slots[slot].taken(row.get(place));
       }
-      found.add(new Taken(new PastEvent(timeUs, nextRow++, values), event, timeUs < watermarkUs));
+      found.add(new Taken(new PastEvent(timeUs, nextRow++, values), event, late));
     }
     found.sort(Comparator.comparingLong(each -> each.event.timeUs()));
     return found;
@@ -149,14 +157,38 @@ final class LookbackProcessor extends StatefulProcessor<Row, Row, Row> {
     rowsFromUs = Long.MIN_VALUE;
     byte[] held = state.get();
     if (held == null) return;
-    Stored.read(held, FORM, (in, form) -> {
-      timerMs = VarLong.read(in);
-      if (settings.corrects()) {
-        nextRow = VarLong.read(in);
-        rowsFromUs = in.readLong();
-      }
+    Head head = read(held, settings, history);
+    timerMs = head.timerMs;
+    nextRow = head.nextRow;
+    rowsFromUs = head.rowsFromUs;
+  }
+
+  /** What stands before a key's history. */
+  private record Head(long timerMs, long nextRow, long rowsFromUs) {}
+
+  private static Head read(byte[] held, LookbackSettings settings, History history) {
+    return Stored.read(held, FORM, (in, form) -> {
+      long timerMs = VarLong.read(in);
+      long nextRow = settings.corrects() ? VarLong.read(in) : 0;
+      long rowsFromUs = settings.corrects() ? in.readLong() : Long.MIN_VALUE;
       history.read(in);
-      return null;
+      return new Head(timerMs, nextRow, rowsFromUs);
+    });
+  }
+
+  /** For people: see Kept. */
+  static void show(JsonNode json, byte[] held, Map<Long, byte[]> nodes, ObjectNode out) {
+    LookbackSettings settings = LookbackSettings.of(json, new StructType().add("row", new StructType()));
+    History history = new History(settings.shape(), new History.Nodes() {
+      @Override public byte[] get(long id) { return nodes.get(id); }
+      @Override public void put(long id, byte[] node) { throw new UnsupportedOperationException(); }
+      @Override public void remove(long id) { throw new UnsupportedOperationException(); }
+    });
+    read(held, settings, history);
+    ArrayNode shown = out.putArray("events");
+    history.walk(Long.MIN_VALUE, Long.MAX_VALUE, event -> {
+      ArrayNode values = shown.addObject().put("time", event.timeUs()).putArray("values");
+      for (Object value : event.values()) values.add(Kept.node(value));
     });
   }
 

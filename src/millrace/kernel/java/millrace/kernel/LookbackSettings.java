@@ -7,10 +7,11 @@ import org.apache.spark.sql.types.StructType;
 
 /**
  * What is asked for each event. In the rows that come, `time` stands behind the key's columns (`keys` many), then the
- * event's whole `row`, then the slots.
+ * event's whole `row`, then the slots. `closed`: they are windows' results, whose time is when their window ended; they
+ * come in the epoch whose watermark reached it, and none is late.
  */
 record LookbackSettings(
-    int keys, HistoryShape shape, Question[] questions, long longestUs, long graceUs, StructType event)
+    int keys, HistoryShape shape, Question[] questions, long longestUs, long graceUs, boolean closed, StructType event)
     implements Serializable {
   /** A measure over the events since so long before each. */
   record Question(int measure, long overUs) implements Serializable {}
@@ -44,7 +45,8 @@ record LookbackSettings(
     HistoryShape shape = new HistoryShape(carriers, measures, corrects, mostEvents, json.get("mostParts").asInt());
     StructType event = (StructType) rows.apply("row").dataType();
     return new LookbackSettings(
-        json.get("keys").asInt(), shape, questions, longestUs, json.get("graceUs").asLong(), event);
+        json.get("keys").asInt(), shape, questions, longestUs, json.get("graceUs").asLong(),
+        json.get("closed").asBoolean(), event);
   }
 
   /** Later results are corrected: then rows are kept for as long as an event can still come before them. */

@@ -12,7 +12,6 @@ import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -35,14 +34,15 @@ public final class Lookup {
    * the order of the rows. Only the table leaves state. An event with a null in its key finds nothing; such events are
    * spread over groups of their own.
    */
-  static final class Processor extends StatefulProcessor<Row, Row, Row> {
+  static final class Processor extends Keeper<Row, Row, Row> {
     private final int keys;
     private final boolean inner;
     private final Unavailable unavailable;
     private transient Envelope envelope;
     private transient ValueState<HeldRow> state;
 
-    Processor(int keys, boolean inner, Unavailable unavailable) {
+    Processor(String told, int keys, boolean inner, Unavailable unavailable) {
+      super(told);
       this.keys = keys;
       this.inner = inner;
       this.unavailable = unavailable;
@@ -95,7 +95,8 @@ public final class Lookup {
     }
   }
 
-  public static Dataset<Row> stream(Dataset<Row> rows, int keys, boolean inner, String placeholder) {
+  public static Dataset<Row> stream(
+      Dataset<Row> rows, int keys, boolean inner, String placeholder, String told) {
     StructType in = rows.schema();
     List<String> names = List.of(in.fieldNames()).subList(0, keys + 1);
     StructType group = new StructType(names.stream().map(in::apply).toArray(org.apache.spark.sql.types.StructField[]::new));
@@ -106,7 +107,7 @@ public final class Lookup {
         .add("partition", DataTypes.IntegerType)
         .add("offset", DataTypes.LongType);
     Column[] columns = names.stream().map(functions::col).toArray(Column[]::new);
-    Processor processor = new Processor(keys, inner, new Unavailable(placeholder));
+    Processor processor = new Processor(told, keys, inner, new Unavailable(placeholder));
     return rows.groupBy(columns).as(exact(group), exact(in))
         .transformWithState(processor, TimeMode.None(), OutputMode.Update(), exact(out));
   }

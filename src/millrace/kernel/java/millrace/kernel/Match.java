@@ -24,7 +24,7 @@ public final class Match {
   public static Dataset<Row> stream(Dataset<Row> rows, int keys, String told) {
     MatchSettings settings = settings(told);
     return grouped(rows, keys).transformWithState(
-        new MatchProcessor(settings, keys),
+        new MatchProcessor(told, settings, keys),
         TimeMode.EventTime(),
         OutputMode.Update(),
         Lookup.exact(output(rows.schema(), keys, settings)));

@@ -1,15 +1,17 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -25,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * key, whose time is kept until the watermark has reached it. What time alone decides is told by a timer. One that is
  * no longer needed may fire, and does nothing.
  */
-final class MatchProcessor extends StatefulProcessor<Row, Row, Row> {
+final class MatchProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
   private static final long NONE = Long.MAX_VALUE;
 
@@ -35,7 +37,8 @@ final class MatchProcessor extends StatefulProcessor<Row, Row, Row> {
   private transient MapState<Long, byte[]> older;
   private transient Comparator<MatchRow> order;
 
-  MatchProcessor(MatchSettings settings, int keys) {
+  MatchProcessor(String told, MatchSettings settings, int keys) {
+    super(told);
     this.settings = settings;
     this.keys = keys;
   }
@@ -94,8 +97,11 @@ final class MatchProcessor extends StatefulProcessor<Row, Row, Row> {
 
   private void advance(Row key, Held held, long watermarkUs, List<Row> out) {
     List<Matching.Found> found = new ArrayList<>();
+    long before = held.matching.partials.count();
     held.matching.advance(watermarkUs, found);
     for (Matching.Found match : found) out.add(told(key, match, keys, settings));
+    long more = held.matching.partials.count() - before;
+    if (more != 0) out.add(partial(key, more));
     save(held, watermarkUs);
   }
 
@@ -106,13 +112,26 @@ final class MatchProcessor extends StatefulProcessor<Row, Row, Row> {
       @Override public void remove(long id) { older.removeKey(id); }
     }));
     byte[] bytes = state.get();
-    if (bytes == null) return held;
+    return bytes == null ? held : read(bytes, held);
+  }
+
+  private static Held read(byte[] bytes, Held held) {
     return Stored.read(bytes, FORM, (in, form) -> {
       held.timerMs = in.readLong();
       held.newestUs = in.readLong();
       held.matching.read(in);
       return held;
     });
+  }
+
+  /** For people: see Kept. */
+  static void show(JsonNode json, byte[] bytes, Map<Long, byte[]> older, ObjectNode out) {
+    Held held = new Held(new Matching(MatchSettings.of(json), new MatchRows.Shelf() {
+      @Override public byte[] get(long id) { return older.get(id); }
+      @Override public void put(long id, byte[] piece) { throw new UnsupportedOperationException(); }
+      @Override public void remove(long id) { throw new UnsupportedOperationException(); }
+    }));
+    read(bytes, held).matching.show(out);
   }
 
   private void save(Held held, long watermarkUs) {
@@ -144,6 +163,14 @@ final class MatchProcessor extends StatefulProcessor<Row, Row, Row> {
     out[rest] = Told.REFUSED;
     out[rest + 1] = knownUs - row.getLong(keys);
     if (settings.keepsRefused()) out[rest + 2] = row.get(keys + 2 + settings.carriers().length);
+    return RowFactory.create(out);
+  }
+
+  private Row partial(Row key, long more) {
+    Object[] out = blank(key, keys, settings);
+    int rest = keys + 2 + settings.measures().length;
+    out[rest] = Told.PARTIAL;
+    out[rest + 1] = more;
     return RowFactory.create(out);
   }
 

@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -167,6 +169,15 @@ final class MatchRows {
       piece.rows = Stored.read(shelf.get(piece.id), FORM, (in, form) -> rows(in, piece.count));
     }
     return piece.rows;
+  }
+
+  void show(ArrayNode out) {
+    for (long number = first; number < end; number++) {
+      MatchRow row = get(number);
+      ObjectNode shown = out.addObject().put("time", row.timeUs()).put("flags", row.flags()).put("taken", number < taken);
+      ArrayNode values = shown.putArray("values");
+      for (Object value : row.values()) values.add(Kept.node(value));
+    }
   }
 
   void write(DataOutputStream out) throws IOException {

@@ -1,5 +1,6 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -82,6 +83,12 @@ final class Matching {
   long nextUs() {
     MatchRow row = rows.waiting();
     return Math.min(row == null ? Long.MAX_VALUE : row.timeUs() + 1, partials.firstDeadlineUs());
+  }
+
+  /** For people: see Kept. */
+  void show(ObjectNode out) {
+    partials.show(out);
+    rows.show(out.putArray("rows"));
   }
 
   void write(DataOutputStream out) throws IOException {

@@ -1,6 +1,9 @@
 package millrace.kernel;
 
 import java.io.Serializable;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
 import java.util.Arrays;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -10,6 +13,7 @@ import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
@@ -20,6 +24,7 @@ import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Values as bytes whose order, unsigned and one by one, is the values' own; nulls are last, whichever way the others go.
@@ -70,7 +75,7 @@ public final class Order implements Serializable {
     } else if (type instanceof IntegerType || type instanceof DateType) {
       whole(row.getInt(place));
     } else if (type instanceof StringType) {
-      text(row.getUTF8String(place).getBytes());
+      put(row.getUTF8String(place).getBytes());
     } else if (type instanceof DecimalType decimal) {
       decimal(row, place, decimal);
     } else if (type instanceof DoubleType) {
@@ -78,7 +83,7 @@ public final class Order implements Serializable {
     } else if (type instanceof FloatType) {
       real(row.getFloat(place));
     } else if (type instanceof BinaryType) {
-      text(row.getBinary(place));
+      put(row.getBinary(place));
     } else if (type instanceof BooleanType) {
       add((byte) (row.getBoolean(place) ? 1 : 0));
     } else if (type instanceof ShortType) {
@@ -88,6 +93,37 @@ public final class Order implements Serializable {
     } else {
       throw new IllegalArgumentException(type.sql());
     }
+  }
+
+  /** The value of such bytes, as Spark itself holds it; they are of one value, not null, the least first. */
+  static Object read(byte[] bytes, DataType type) {
+    if (type instanceof StringType) return UTF8String.fromBytes(text(bytes));
+    if (type instanceof BinaryType) return text(bytes);
+    if (type instanceof BooleanType) return bytes[1] == 1;
+    if (type instanceof DecimalType decimal) {
+      byte[] digits = Arrays.copyOfRange(bytes, 1, bytes.length);
+      digits[0] ^= (byte) 0x80;
+      return Decimal.apply(
+          new BigDecimal(new BigInteger(digits), decimal.scale()), decimal.precision(), decimal.scale());
+    }
+    long whole = ByteBuffer.wrap(bytes, 1, Long.BYTES).getLong() ^ Long.MIN_VALUE;
+    double real = Double.longBitsToDouble(whole < 0 ? whole ^ Long.MAX_VALUE : whole);
+    if (type instanceof DoubleType) return real;
+    if (type instanceof FloatType) return (float) real;
+    if (type instanceof IntegerType || type instanceof DateType) return (int) whole;
+    if (type instanceof ShortType) return (short) whole;
+    if (type instanceof ByteType) return (byte) whole;
+    return whole;
+  }
+
+  private static byte[] text(byte[] bytes) {
+    byte[] found = new byte[bytes.length];
+    int length = 0;
+    for (int place = 1; place < bytes.length - END.length; place++) {
+      found[length++] = bytes[place];
+      if (bytes[place] == 0) place++;
+    }
+    return Arrays.copyOf(found, length);
   }
 
   private void whole(long value) {
@@ -110,7 +146,7 @@ public final class Order implements Serializable {
     }
   }
 
-  private void text(byte[] value) {
+  private void put(byte[] value) {
     for (byte each : value) {
       add(each);
       if (each == 0) add((byte) 0xff);

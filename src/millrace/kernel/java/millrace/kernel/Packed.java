@@ -23,6 +23,10 @@ public final class Packed implements Serializable {
     this.type = type;
   }
 
+  static Packed of(StructType type) {
+    return new Packed(type);
+  }
+
   public static Column pack(Column row, String schema) {
     StructType type = (StructType) DataType.fromJson(schema);
     return Invoked.column(new Packed(type), "bytes", DataTypes.BinaryType, row, type);
@@ -37,7 +41,8 @@ public final class Packed implements Serializable {
   public byte[] bytes(InternalRow row) {
     if (row instanceof UnsafeRow unsafe) return unsafe.getBytes();
     if (projection == null) projection = UnsafeProjection.create(type);
-    return projection.apply(row).getBytes();
+    // The projection writes every row into the same bytes; where Spark computes a table of constants, it keeps them all.
+    return projection.apply(row).copy().getBytes();
   }
 
   public InternalRow row(byte[] bytes) {

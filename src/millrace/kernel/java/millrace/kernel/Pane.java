@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -58,6 +60,17 @@ final class Pane {
         for (int place = 0; place < aggregates.length; place++) aggregates[place].write(pane.held[place], out);
       }
     });
+  }
+
+  /** For people: see Kept. */
+  static void show(byte[] state, Aggregate[] aggregates, ObjectNode out) {
+    List<Pane> panes = new ArrayList<>();
+    read(state, panes, aggregates);
+    ArrayNode shown = out.putArray("windows");
+    for (Pane pane : panes) {
+      ObjectNode each = shown.addObject().put("start", pane.startUs).put("end", pane.endUs).put("changed", pane.changed);
+      Aggregate.show(aggregates, pane.held, each.putArray("values"));
+    }
   }
 
   /** Fills `panes`; gives the timer. */

@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -126,6 +128,11 @@ final class Partials {
     });
   }
 
+  /** How many are not decided. */
+  int count() {
+    return count;
+  }
+
   /** The first row that one of them begins with; MAX_VALUE if there is none. */
   long first() {
     return Math.min(firstUndecided(), decided.isEmpty() ? Long.MAX_VALUE : decided.firstKey());
@@ -142,6 +149,19 @@ final class Partials {
     long found = Long.MAX_VALUE;
     for (ArrayDeque<Start> starts : groups.values()) found = Math.min(found, starts.peekFirst().timeUs + withinUs);
     return found;
+  }
+
+  /** Those that are not decided, by where they wait; of the decided ones how many. */
+  void show(ObjectNode out) {
+    ArrayNode shown = out.putArray("partial");
+    groups.forEach((wait, starts) -> {
+      for (Start start : starts) {
+        ObjectNode each = shown.addObject().put("start", start.timeUs).put("met", wait.met != NOT_MET);
+        ArrayNode places = each.putArray("places");
+        for (int place : wait.places.array()) places.add(place);
+      }
+    });
+    out.put("decided", decided.size());
   }
 
   void write(DataOutputStream out) throws IOException {

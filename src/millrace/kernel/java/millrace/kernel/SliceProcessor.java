@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -9,7 +11,6 @@ import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -26,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * watermark ends are told before rows are added under it, because slices are shared: a row may be late for one window and
  * in time for the next.
  */
-final class SliceProcessor extends StatefulProcessor<Row, Row, Row> {
+final class SliceProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
   private static final long NO_TIMER = Long.MAX_VALUE;
 
@@ -38,7 +39,9 @@ final class SliceProcessor extends StatefulProcessor<Row, Row, Row> {
   private transient ValueState<byte[]> state;
 
   /** `positions` are those of Windows; `step` is that of the column which says in which slice a row is. */
-  SliceProcessor(WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions, int step) {
+  SliceProcessor(
+      String told, WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions, int step) {
+    super(told);
     this.settings = settings;
     this.aggregates = aggregates;
     this.rows = rows;
@@ -159,10 +162,20 @@ final class SliceProcessor extends StatefulProcessor<Row, Row, Row> {
     return endUs > doneUs ? endUs : endUs + (Math.floorDiv(doneUs - endUs, settings.everyUs()) + 1) * settings.everyUs();
   }
 
+  /** For people: see Kept. */
+  static void show(byte[] stored, Aggregate[] aggregates, ObjectNode out) {
+    ArrayNode shown = out.putArray("slices");
+    read(stored, aggregates).held.forEach((startUs, held) ->
+        Aggregate.show(aggregates, held, shown.addObject().put("start", startUs).putArray("values")));
+  }
+
   private Slices load() {
     byte[] stored = state.get();
+    return stored == null ? new Slices() : read(stored, aggregates);
+  }
+
+  private static Slices read(byte[] stored, Aggregate[] aggregates) {
     Slices slices = new Slices();
-    if (stored == null) return slices;
     return Stored.read(stored, FORM, (in, form) -> {
       slices.doneUs = in.readLong();
       slices.timerMs = in.readLong();

@@ -8,6 +8,11 @@ final class Told {
   static final int REFUSED_TOO = 2;
   /** A row that came late and counts nevertheless. */
   static final int ALLOWED = 3;
+  /** A change of a table that came too late for events that were told; it counts for those that follow. */
+  static final int REFUSED_CHANGE = 4;
+
+  /** No row: by how many the partial matches of a key have become more or fewer, in place of `lateUs`. */
+  static final int PARTIAL = 5;
 
   private Told() {}
 }

@@ -29,7 +29,7 @@ public final class Top {
     Column[] by = Arrays.stream(key.fieldNames()).map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
     TimeMode time = settings.ends() ? TimeMode.EventTime() : TimeMode.None();
     return rows.groupBy(by).as(Encoders.row(key), Encoders.row(schema))
-        .transformWithState(new TopProcessor(settings), time, OutputMode.Update(), Encoders.row(OUT));
+        .transformWithState(new TopProcessor(told, settings), time, OutputMode.Update(), Encoders.row(OUT));
   }
 
   private Top() {}

@@ -8,7 +8,6 @@ import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -22,12 +21,13 @@ import scala.jdk.javaapi.CollectionConverters;
  * What holds: what is told of a call does not depend on the order of its rows. What a closed window has to tell is told
  * by a timer, also in the epoch in which its rows come: Spark fires timers after the rows, so that all have come then.
  */
-final class TopProcessor extends StatefulProcessor<Row, Row, Row> {
+final class TopProcessor extends Keeper<Row, Row, Row> {
   private final TopSettings settings;
   private transient ValueState<byte[]> best;
   private transient MapState<byte[], byte[]> all;
 
-  TopProcessor(TopSettings settings) {
+  TopProcessor(String told, TopSettings settings) {
+    super(told);
     this.settings = settings;
   }
 

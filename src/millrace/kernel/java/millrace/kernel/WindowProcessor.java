@@ -7,7 +7,6 @@ import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
@@ -24,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * closed windows have to tell is told by timers, also in the epoch whose rows changed them: Spark fires timers after the
  * rows. A timer that is no longer needed may fire, and does nothing.
  */
-final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
+final class WindowProcessor extends Keeper<Row, Row, Row> {
   private static final long NO_TIMER = Long.MAX_VALUE;
 
   private final WindowSettings settings;
@@ -33,7 +32,9 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
   private final int[] positions;
   private transient ValueState<byte[]> state;
 
-  WindowProcessor(WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions) {
+  WindowProcessor(
+      String told, WindowSettings settings, Aggregate[] aggregates, WindowRows rows, int[] positions) {
+    super(told);
     this.settings = settings;
     this.aggregates = aggregates;
     this.rows = rows;
@@ -52,7 +53,8 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
     long timerMs = load(panes);
     List<Row> out = new ArrayList<>();
     boolean touched = false;
-    for (Row row : latestFirst(input)) touched |= apply(key, row, panes, watermarkUs, out);
+    Iterator<Row> ordered = settings.sessions() ? latestFirst(input) : input;
+    while (ordered.hasNext()) touched |= apply(key, ordered.next(), panes, watermarkUs, out);
     if (touched) {
       if (!settings.once()) for (Pane pane : panes) if (pane.changed) out.add(result(key, pane));
       save(panes, timerMs);
@@ -72,13 +74,12 @@ final class WindowProcessor extends StatefulProcessor<Row, Row, Row> {
     return CollectionConverters.asScala(out.iterator());
   }
 
-  private List<Row> latestFirst(Iterator<Row> rows) {
+  /** What a session is depends on the order of its rows; of other windows it does not, and none has to be held. */
+  private Iterator<Row> latestFirst(Iterator<Row> rows) {
     List<Row> all = new ArrayList<>();
     while (rows.hasNext()) all.add(rows.next());
-    if (settings.sessions() && all.size() > 1) {
-      all.sort(Comparator.comparingLong((Row row) -> row.getLong(positions[0])).reversed());
-    }
-    return all;
+    if (all.size() > 1) all.sort(Comparator.comparingLong((Row row) -> row.getLong(positions[0])).reversed());
+    return CollectionConverters.asScala(all.iterator());
   }
 
   /** Whether the row was taken. */

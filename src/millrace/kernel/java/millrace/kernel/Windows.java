@@ -1,8 +1,10 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoder;
@@ -33,13 +35,7 @@ public final class Windows {
     WindowSettings told = new WindowSettings(json);
     List<String> keys = texts(json.get("keys"));
     List<String> values = texts(json.get("values"));
-    List<String> kinds = texts(json.get("kinds"));
-    List<String> types = texts(json.get("types"));
-    Aggregate[] aggregates = new Aggregate[kinds.size()];
-    for (int place = 0; place < aggregates.length; place++) {
-      DataType type = DataType.fromJson(types.get(place));
-      aggregates[place] = Sketches.of(kinds.get(place), type, json.get("sketches").get(place));
-    }
+    Aggregate[] aggregates = aggregates(json);
     List<String> group = new ArrayList<>(keys);
     if (!told.sessions() && !told.sliced()) group.addAll(List.of("start", "end"));
     Encoder<Row> key = Encoders.row(of(rows.schema(), group));
@@ -48,11 +44,29 @@ public final class Windows {
     WindowRows tells = new WindowRows(keys.size(), aggregates.length, told.keepsRefused());
     int[] positions = positions(rows.schema(), values);
     StatefulProcessor<Row, Row, Row> processor = told.sliced()
-        ? new SliceProcessor(told, aggregates, tells, positions, rows.schema().fieldIndex("step"))
-        : new WindowProcessor(told, aggregates, tells, positions);
+        ? new SliceProcessor(settings, told, aggregates, tells, positions, rows.schema().fieldIndex("step"))
+        : new WindowProcessor(settings, told, aggregates, tells, positions);
     Column[] columns = group.stream().map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
     return rows.groupBy(columns).as(key, row)
         .transformWithState(processor, TimeMode.EventTime(), OutputMode.Update(), out);
+  }
+
+  /** For people: see Kept. */
+  static void show(JsonNode json, Map<String, Object> held, ObjectNode out) {
+    Aggregate[] aggregates = aggregates(json);
+    if (new WindowSettings(json).sliced()) SliceProcessor.show((byte[]) held.get("slices"), aggregates, out);
+    else Pane.show((byte[]) held.get("panes"), aggregates, out);
+  }
+
+  private static Aggregate[] aggregates(JsonNode json) {
+    List<String> kinds = texts(json.get("kinds"));
+    List<String> types = texts(json.get("types"));
+    Aggregate[] aggregates = new Aggregate[kinds.size()];
+    for (int place = 0; place < aggregates.length; place++) {
+      DataType type = DataType.fromJson(types.get(place));
+      aggregates[place] = Sketches.of(kinds.get(place), type, json.get("sketches").get(place));
+    }
+    return aggregates;
   }
 
   private static StructType output(StructType in, List<String> keys, Aggregate[] aggregates, WindowSettings told) {

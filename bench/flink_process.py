@@ -1,7 +1,9 @@
 """Runs what it is told on Flink, in Flink's own environment: a request a line on standard input, an answer a line on
-standard output. It knows nothing of Nexmark and imports nothing but PyFlink.
+standard output. It imports nothing but PyFlink.
 
-The first request is {"options": {…}, "jars": […], "tables": […]}, each other one {"insert": "…", "after": ["…"]}.
+The first request is {"options": {…}, "jars": […], "tables": […]}. Each other one is {"insert": "…", "after": ["…"]},
+which is answered when the job has ended; or {"start": ["…", …]}, tables to make and at last the statement of a job
+that does not end by itself, which is answered when it runs; or {"stop": true}, which ends that one.
 """
 
 import json
@@ -33,13 +35,24 @@ def main():
     for statement in first["tables"]:
         tables.execute_sql(statement)
     answer(ready=True)
+    job = None
     for line in sys.stdin:
         request = json.loads(line)
         started = time.monotonic()
-        tables.execute_sql(request["insert"]).wait()
-        answer(seconds=time.monotonic() - started)
-        for statement in request["after"]:
-            tables.execute_sql(statement)
+        if "start" in request:
+            *made, statement = request["start"]
+            for each in made:
+                tables.execute_sql(each)
+            job = tables.execute_sql(statement).get_job_client()
+            answer(running=True)
+        elif "stop" in request:
+            job.cancel().result()
+            answer(running=False)
+        else:
+            tables.execute_sql(request["insert"]).wait()
+            answer(seconds=time.monotonic() - started)
+            for statement in request["after"]:
+                tables.execute_sql(statement)
 
 
 main()

@@ -1,0 +1,189 @@
+"""How long an answer takes, Kafka to Kafka: real time against epoch by epoch against Flink, one after the other.
+
+    python -m bench.latency [--rates 200,2000] [--shapes stateless,keyed] [--epochs 10,60] [--ends 10] [--no-flink]
+
+A process of its own sends events at a steady rate; each says when it was sent, and the broker says when the answer was
+appended. What lies between is the latency: milliseconds, of which half a one is the clock's. A flow runs for `--ends`
+ends of its epochs after a warm-up (epoch by epoch and Flink as long as with the shortest epochs), and what came in the
+warm-up does not count. CPU is of the engine's processes, in cores. Flink makes a checkpoint every ten seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import millrace as mr
+from bench.flink import VERSION, Flink
+from bench.kernel import cpu_s
+from bench.latency.shapes import FLINK_SCHEMA, SCHEMA, SHAPES
+from bench.nexmark.flink import OPTIONS as THROUGHPUT
+from millrace import config, local
+from millrace.engine import Run
+from millrace.engine.session import close, session
+from millrace.log import Log
+
+PARTITIONS = 2
+SLOTS = 12
+WARM_UP_S = 25.0
+LAST_S = 3.0  # until what was sent last has come out
+TEND_S = 0.1
+OPTIONS = {
+    **{key: value for key, value in THROUGHPUT.items() if "mini-batch" not in key},
+    "execution.buffer-timeout.interval": "1 ms",
+}
+FLINK = "flink"
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+
+
+@dataclass(frozen=True)
+class Side:
+    """An engine at work."""
+
+    spent_s: Callable[[], float]  # of CPU, so far
+    tend: Callable[[], object] = lambda: None
+
+
+Engine = Callable[[str, str, str], Iterator[Side]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    rows: int
+    ms: dict[str, float]
+    cores: float
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        found = config.load(folder)
+        options = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.driver.memory": "2g"}
+        self.settings = replace(found, spark=replace(found.spark, options=options))
+        self.log, self.count = Log(self.settings), 0
+        self.bootstrap = local.address(self.settings, "kafka")
+        self.spark = session(self.settings, f"local[{SLOTS}]", "bench")
+
+    def measured(self, engine: Engine, shape: str, rate: int, seconds: float) -> Measured:
+        self.count += 1
+        read, written = f"in{self.count}", f"out{self.count}"
+        self.log.topics.create(read, partitions=PARTITIONS)
+        appended = {"message.timestamp.type": "LogAppendTime"}
+        self.log.topics.create(written, partitions=PARTITIONS, config=appended)
+        sending = [sys.executable, "-m", "bench.latency.sending", json.dumps({"bootstrap.servers": self.bootstrap})]
+        with contextmanager(engine)(shape, read, written) as side:
+            whole = WARM_UP_S + seconds
+            process = subprocess.Popen([*sending, read, str(rate), str(whole)], stdout=subprocess.PIPE, text=True)
+            tended(side, WARM_UP_S)
+            before, started = side.spent_s(), time.time()
+            tended(side, seconds)
+            cores = (side.spent_s() - before) / (time.time() - started)
+            tended(side, LAST_S)
+        assert process.stdout is not None
+        if int(process.stdout.read()) < 0.95 * rate * whole:
+            print(f"  the sender did not keep up with {rate} events/s", file=sys.stderr)
+        took = sorted(self._took_ms(written, started * 1e6))
+        if not took:
+            raise SystemExit(f"nothing came out of {shape}")
+        at = {name: round(took[min(int(len(took) * part), len(took) - 1)], 1) for name, part in QUANTILES.items()}
+        return Measured(len(took), at, round(cores, 2))
+
+    def _took_ms(self, topic: str, since_us: float) -> Iterator[float]:
+        for record in self.log.read(topic):
+            sent_us = record.json()["sent"]
+            if sent_us >= since_us and record.time is not None:
+                yield record.time.timestamp() * 1e3 + 0.5 - sent_us / 1e3
+
+    def millrace(self, epoch: str | None) -> Engine:
+        def running(shape: str, read: str, written: str) -> Iterator[Side]:
+            app = mr.App(f"latency{self.count}")
+            topic = app.topic(read, SCHEMA, time="at", lateness="5 seconds", partitions=PARTITIONS)
+            mode = {} if epoch is None else {"mode": "realtime", "epoch": epoch}
+            app.stream(topic, name=written, partitions=PARTITIONS, **mode)(SHAPES[shape].flow)  # type: ignore[arg-type]
+            with Run(app, self.settings, spark=self.spark) as run:
+                yield Side(cpu_s, run.poll)
+
+        return running
+
+    def flink(self, peer: Flink) -> Engine:
+        def running(shape: str, read: str, written: str) -> Iterator[Side]:
+            table = f"CREATE TEMPORARY TABLE e ({FLINK_SCHEMA}) WITH ({self._words(read, 'earliest-offset')})"
+            made = f"CREATE TABLE {written} WITH ({self._words(written, None)}) AS {SHAPES[shape].sql}"
+            peer.ask(start=["DROP TEMPORARY TABLE IF EXISTS e", table, made])
+            yield Side(peer.cpu_s)
+            peer.ask(stop=True)
+
+        return running
+
+    def _words(self, topic: str, since: str | None) -> str:
+        options = {
+            "connector": "kafka",
+            "topic": topic,
+            "properties.bootstrap.servers": self.bootstrap,
+            "format": "json",
+            **({} if since is None else {"scan.startup.mode": since, "json.ignore-parse-errors": "true"}),
+        }
+        return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+
+
+def tended(side: Side, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        side.tend()
+        time.sleep(TEND_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", default="200,2000,10000")
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--epochs", default="10,60", help="seconds, of the flows in real time")
+    parser.add_argument("--ends", type=int, default=10)
+    parser.add_argument("--no-flink", action="store_true")
+    given = parser.parse_args()
+    epochs, rates, shapes = (each.split(",") for each in (given.epochs, given.rates, given.shapes))
+    shortest = min(map(int, epochs)) * given.ends
+    found: dict[str, Measured] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as name,
+        ExitStack() as stack,
+    ):
+        settings = config.load(Path(name))
+        stack.enter_context(local.held(settings, ("kafka",)))
+        stack.callback(local.down, settings)
+        bench = Bench(Path(name))
+        stack.callback(close, bench.spark)
+        engines = {
+            f"real time {epoch} s": (bench.millrace(f"{epoch} seconds"), int(epoch) * given.ends) for epoch in epochs
+        }
+        engines["epochs"] = bench.millrace(None), shortest
+        if not given.no_flink:
+            engines[FLINK] = bench.flink(stack.enter_context(Flink(Path(name), OPTIONS, ()))), shortest
+        for rate in rates:
+            for shape in shapes:
+                for engine, (side, seconds) in engines.items():
+                    one = found[f"{shape} {rate} {engine}"] = bench.measured(side, shape, int(rate), seconds)
+                    told = "  ".join(f"{name} {value:8,.1f}" for name, value in one.ms.items())
+                    print(
+                        f"{shape:10} {int(rate):6,}/s  {engine:15} {told} ms  {one.cores:.2f} cores, {one.rows:,} rows",
+                        flush=True,
+                    )
+    ratios = {
+        f"{name} {quantile}": round(found[f"{' '.join(name.split()[:2])} {FLINK}"].ms[quantile] / one.ms[quantile], 2)
+        for name, one in found.items()
+        for quantile in ("p50", "p99")
+        if "real time" in name and not given.no_flink
+    }
+    figures = {name: {**one.ms, "cores": one.cores} for name, one in found.items()}
+    print(json.dumps({"bench": "latency", "ratios": ratios, "figures": figures, "peer": f"Flink {VERSION}"}))
+
+
+if __name__ == "__main__":
+    main()

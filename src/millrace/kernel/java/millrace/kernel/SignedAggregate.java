@@ -1,0 +1,78 @@
+package millrace.kernel;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.streaming.MapState;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.TTLConfig;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.streaming.ValueState;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A table grouped by key, and what is told of each group: its old row goes and its new one comes, if they differ. The
+ * key is packed, a row of the table is the packed values that the aggregates look at. Without aggregates it is what SQL
+ * calls distinct.
+ *
+ * What holds: a group of no rows is not there and leaves no state. Without a key there is one group, which is there from
+ * the first call on, whatever its rows: a row as NUDGE only says that the chain has begun, and goes on to the next step.
+ */
+final class SignedAggregate extends SignedStep {
+  private static final int NUDGE = 1;
+  private static final byte[] NO_ROW = {};
+
+  private final GroupShape shape;
+  private final int nudgeTag;
+  private transient UnsafeProjection projection;
+  private transient ValueState<byte[]> held;
+  private transient MapState<Long, byte[]> nodes;
+
+  SignedAggregate(JsonNode told) {
+    shape = new GroupShape(told);
+    nudgeTag = told.get("nudge").asInt();
+  }
+
+  @Override
+  public void init(OutputMode mode, TimeMode time) {
+    projection = UnsafeProjection.create(shape.out());
+    held = getHandle().getValueState("group", Encoders.BINARY(), TTLConfig.NONE());
+    if (shape.hasSets()) nodes = getHandle().getMapState("nodes", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+  }
+
+  @Override
+  Iterator<Row> own(byte[] key, Iterator<Row> rows) {
+    byte[] state = held.get();
+    Group group = new Group(shape, projection, state, nodes);
+    byte[] before = group.row(key);
+    boolean nudged = false;
+    UnsafeRow values = new UnsafeRow(shape.values());
+    while (rows.hasNext()) {
+      Row row = rows.next();
+      if (side(row) == NUDGE) {
+        nudged = true;
+        continue;
+      }
+      byte[] bytes = row(row);
+      values.pointTo(bytes, bytes.length);
+      group.add(values, diff(row));
+    }
+    group.begin();
+    byte[] after = group.row(key);
+    if (!group.isEmpty()) held.update(group.written());
+    else if (state != null) held.clear();
+    List<Row> out = new ArrayList<>(3);
+    if (!Arrays.equals(before, after)) {
+      if (before != null) out.add(told(shape.tag(), before, -1));
+      if (after != null) out.add(told(shape.tag(), after, 1));
+    }
+    if (nudged) out.add(told(nudgeTag, NO_ROW, 0));
+    return CollectionConverters.asScala(out.iterator());
+  }
+}

@@ -1,0 +1,166 @@
+"""A query of each operator goes on from the checkpoint that a version of Millrace left, as if nothing had been: its
+rows before and after are those of the model over all events. And what the checkpoint keeps can be shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from millrace.engine import definition
+from millrace.engine.operators import kept
+from millrace.engine.state import Shown, State
+from millrace.errors import StateNewer
+from tests.golden.make import BEFORE, HERE, unpack
+from tests.kernel.specimens import HELD, MINUTE, SECOND, SPECIMENS, Event, Part, held_of, played, read, us, write
+from tests.rotation import todays
+
+pytestmark = pytest.mark.spark
+
+VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "in").is_dir())
+CASES = [(version, name) for version in VERSIONS for name in SPECIMENS if (HERE / version / f"{name}.zip").exists()]
+KEY = "hot"
+# Another one for patterns: of the hot key every match is decided.
+OPEN = "c"
+
+
+@pytest.mark.parametrize(("version", "name"), todays(CASES, 3))
+def test_what_a_version_left_is_shown_and_goes_on(spark: SparkSession, tmp_path: Path, version: str, name: str) -> None:
+    specimen, parts = SPECIMENS[name], read(HERE / version)
+    unpack(HERE / version / f"{name}.zip", tmp_path)
+    for number, part in enumerate(parts[:BEFORE]):
+        write(tmp_path, number, part)
+    shown_as_the_model_has_it(spark, tmp_path, name, parts[:BEFORE])
+
+    for number, part in enumerate(parts):
+        write(tmp_path, number, part)
+    specimen.start(spark, tmp_path).awaitTermination()
+    assert specimen.faults(tmp_path, parts) == []
+
+
+def shown_as_the_model_has_it(spark: SparkSession, folder: Path, name: str, parts: list[Part]) -> None:
+    told = kept(SPECIMENS[name].frame(spark, folder))
+    definition.remember(folder, definition.Definition((), (), 2, kept=told))
+    twin, watermark = SPECIMENS[name].twin(), 0
+    for _, watermark, part in played(folder, parts):
+        twin.epoch(part, watermark)
+    state = State(spark, folder, name)
+    (size,) = state.sizes()
+    assert size.rows >= size.keys > 0
+    assert size.bytes > 10 * size.rows
+    assert (size.next_timer is not None) == (name not in ("latest", "lookup", "table"))
+    given = {"lookup": ["a"], "table": ["a"], "match": [OPEN]}.get(name, [KEY])
+    found, more = state.shown(given, 1_000)
+    assert not more
+    assert all(list(each.key.values()) == given or name == "top" for each in found)
+    CHECKS[name](found, twin.model, watermark, [event for part in parts for event in part.events if event.key == KEY])
+
+
+def windows(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
+    expected = {(each.start, each.end): (*held_of(each.rows), each.changed) for each in model.held[KEY]}
+    assert expected
+    told = {}
+    for entry in (entry for each in found for entry in each.entries):
+        values = [Decimal(entry[name]) if name == "price" and entry[name] else entry[name] for name in HELD]
+        told[at(entry["window_start"]), at(entry["window_end"])] = (*values, entry["untold"])
+    assert told == expected
+
+
+def slices(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
+    """A row is in one slice, and in the windows that are held."""
+    events = {row.value.id for each in model.held[KEY] for row in each.rows}
+    (shown,) = found
+    assert sum(entry["n"] for entry in shown.entries) == len(events) > 0
+    assert shown.facts == {"windows_of": "60 s"}
+
+
+def lookback(found: list[Shown], _: Any, watermark: int, events: list[Event]) -> None:
+    """At least what is still asked for: events that share a part with such stay for a while."""
+    (shown,) = found
+    told = {(at(entry["time"]), entry["amount"], entry["item"]) for entry in shown.entries}
+    assert told <= {(event.time, event.amount, event.item) for event in events}
+    asked = {event.time for event in events if event.time > watermark - 20 * SECOND - MINUTE}
+    assert len(asked) > 100  # more than one part
+    # Those that were refused are not there.
+    assert {time for time, _, _ in told} >= {time for time in asked if time >= watermark}
+
+
+def match(found: list[Shown], model: Any, watermark: int, _: list[Event]) -> None:
+    held = model.held[OPEN]
+    starts = range(held.begin, len(held.taken))
+    open_ = [held.taken[start].time for start in starts if not model.preferred(held.taken[start:], watermark)[0]]
+    (shown,) = found
+    assert [at(entry["start"]) for entry in shown.entries] == open_ != []
+    assert shown.facts["partial_matches"] == len(open_)
+    assert {entry["waits_for"] for entry in shown.entries} <= {"small", "small or large", "large", "large or small"}
+    assert [at(row["time"]) for row in shown.facts["rows"]][-1] == held.taken[-1].time
+    assert sorted(map(at, shown.facts["waiting"])) == sorted(row.time for row in held.waiting)
+
+
+def top(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
+    first = {key: [row.value for row in model.first(key)] for key in model.held if KEY in (key, *(key or ()))}
+    told = [[entry["id"] for entry in each.entries if entry["rank"]] for each in found]
+    assert sorted(told) == sorted(rows for rows in first.values() if rows) != []
+
+
+def dedup(found: list[Shown], model: Any, watermark: int, _: list[Event]) -> None:
+    remembered = [time for time in model.given[KEY] if time + 60 * SECOND >= watermark]
+    (shown,) = found
+    assert sorted(at(entry["time"]) for entry in shown.entries) == sorted(remembered) != []
+
+
+def table(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
+    state = model.latest.state if hasattr(model, "latest") else model.state
+    rows = [held.row for key, held in state.items() if '"a"' in key[1]]
+    assert [entry for each in found for entry in each.entries] == [json.loads(row) for row in rows] != []
+
+
+def at(text: str) -> int:
+    return us(datetime.fromisoformat(text))
+
+
+CHECKS: dict[str, Callable[[list[Shown], Any, int, list[Event]], None]] = {
+    "window": windows,
+    "session": windows,
+    "slices": slices,
+    "lookback": lookback,
+    "match": match,
+    "top": top,
+    "players": top,
+    "latest": top,
+    "dedup": dedup,
+    "lookup": table,
+    "table": table,
+}
+
+
+def test_entries_are_plain_values(spark: SparkSession, tmp_path: Path) -> None:
+    """For --json."""
+    unpack(HERE / VERSIONS[-1] / "match.zip", tmp_path)
+    (tmp_path / "in").mkdir()
+    definition.remember(
+        tmp_path, definition.Definition((), (), 2, kept=kept(SPECIMENS["match"].frame(spark, tmp_path)))
+    )
+    found, more = State(spark, tmp_path, "match").shown([], 2)
+    assert more
+    assert len(found) == 2
+    assert all(len(each.entries) <= 2 for each in found)
+    json.dumps([asdict(each) for each in found])
+
+
+def test_a_form_of_a_newer_version_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    unpack(HERE / VERSIONS[-1] / "dedup.zip", tmp_path)
+    (told,) = kept(SPECIMENS["dedup"].frame(spark, tmp_path))
+    definition.remember(tmp_path, definition.Definition((), (), 2, kept=(told,)))
+    state = State(spark, tmp_path, "dedup")
+    (row, *_) = state._read(state.operators[0], stateVarName="given").collect()
+    newer = Row(key=row.key, value=Row(value=bytearray([99, *row.value.value[1:]])))
+    with pytest.raises(StateNewer, match="its state has form 99, and this one knows up to 1"):
+        list(state._of_keys(state.operators[0], "given", [newer], 20))

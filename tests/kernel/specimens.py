@@ -1,0 +1,459 @@
+"""One query of each keyed operator over the same events, and its model: for tests of checkpoints that live on.
+
+Each epoch's rows are kept in a file, written whole, so that the process may die at any time. An epoch that is done
+again must give the same rows. The model is given the cuts and the watermark that each epoch had.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+import millrace as mr
+from millrace import kernel
+from millrace.capture import CapturedTable
+from millrace.capture.database import Column
+from millrace.errors import Where
+from millrace.flow import lookups
+from millrace.flow.places import compiled
+from millrace.model import dedup, latest, lookback, lookup, match, top, windows
+from tests.kernel import epochs
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+LAG_S = 10
+SCHEMA = "id long, key string, at timestamp, ends timestamp, amount long, price decimal(8,2), item string"
+RECORDS = "topic string, key string, value string, partition int, offset long, timestamp timestamp"
+TABLE = CapturedTable(
+    "public.items", "items", ("item",), (Column("item", "text", "string"), Column("name", "text", "string"))
+)
+ITEMS = "abcdef"
+OUT = "out"
+
+
+class Event(NamedTuple):
+    """No two have the same time: of rows at the same time, models do not always say which is first."""
+
+    id: int
+    key: str | None
+    time: int
+    amount: int
+    price: Decimal | None
+    item: str
+
+    @property
+    def end(self) -> int:
+        return (self.time // (10 * SECOND) + 1) * 10 * SECOND
+
+
+class Part(NamedTuple):
+    """What an epoch reads."""
+
+    events: list[Event]
+    changes: list[latest.Change]
+
+
+def us(moment: datetime) -> int:
+    return (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def moment(time: int) -> str:
+    return (EPOCH + timedelta(microseconds=time)).isoformat(timespec="microseconds")
+
+
+def made(draw: random.Random, count: int) -> list[Part]:
+    """Events of a few keys, a null one and a hot one among them, that move on by 15 s an epoch, some late; and at last
+    one that ends everything."""
+    parts, id_, offset = [], 0, 0
+    for number in range(count):
+        events, changes = [], []
+        keys = [key for key in ("a", "b", "c", "d", None) for _ in range(draw.choice((0, 1, 2, 4)))] + ["hot"] * 40
+        draw.shuffle(keys)
+        for key in keys:
+            id_ += 1
+            second = number * 15 + draw.randrange(20) - draw.choice((0, 0, 0, 5, 15, 60))
+            price = draw.choice((None, Decimal(draw.randint(-999, 999)).scaleb(-2)))
+            time = us(START) + second * SECOND + id_
+            events.append(Event(id_, key, time, draw.randint(0, 9), price, draw.choice(ITEMS)))
+        for item in draw.sample(ITEMS, 3):
+            offset += 1
+            changes.append(_change(draw, item, offset))
+        parts.append(Part(events, changes))
+    parts.append(Part([Event(id_ + 1, "end", us(START) + 3_600 * SECOND, 1, None, "a")], []))
+    return parts
+
+
+def _change(draw: random.Random, item: str, offset: int) -> latest.Change:
+    value = None
+    if draw.random() < 0.7:
+        row = {"item": item, "name": f"{item} {offset}"}
+        value = json.dumps({"before": None, "after": row, "op": "c"}).encode()
+    return latest.Change(TABLE.topic, json.dumps({"item": item}), value, 0, offset)
+
+
+def write(folder: Path, number: int, part: Part) -> None:
+    """As the files that epoch `number` reads."""
+    events = (
+        {
+            **event._asdict(),
+            "at": moment(event.time),
+            "ends": moment(event.end),
+            "price": None if event.price is None else str(event.price),
+            "partition": 0,
+        }
+        for event in part.events
+    )
+    epochs.put(folder / "in", number, events)
+    coded = (
+        change._replace(value=change.value and base64.b64encode(change.value).decode())._asdict()
+        for change in part.changes
+    )
+    epochs.put(folder / "records", number, coded)
+
+
+def read(folder: Path) -> list[Part]:
+    """What `write` wrote."""
+    parts = []
+    for path in sorted((folder / "in").glob("*.json")):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        events = [
+            Event(
+                row["id"], row["key"], row["time"], row["amount"], row["price"] and Decimal(row["price"]), row["item"]
+            )
+            for row in rows
+        ]
+        lines = (folder / "records" / path.name).read_text(encoding="utf-8").splitlines()
+        changes = [latest.Change(**json.loads(line)) for line in lines]
+        parts.append(
+            Part(events, [each._replace(value=each.value and base64.b64decode(each.value)) for each in changes])
+        )
+    return parts
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A model, and what it gives of an epoch with this watermark (µs)."""
+
+    model: Any
+    epoch: Callable[[Part, int], list[Any]]
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """`build` makes the query of (events, records), `shown` what is compared of a row, `twin` a new model of it."""
+
+    build: Callable[[DataFrame, DataFrame], DataFrame]
+    shown: Callable[[Row], Any]
+    twin: Callable[[], Twin]
+
+    def frame(self, spark: SparkSession, folder: Path) -> DataFrame:
+        own = spark.newSession()
+        (folder / "records").mkdir(exist_ok=True)
+        events = epochs.events(own, folder, f"{SCHEMA}, time long", LAG_S).drop("time")
+        reader = own.readStream.schema(RECORDS).option("maxFilesPerTrigger", 1)
+        return self.build(events, reader.json(str(folder / "records")).withColumn("value", F.unbase64("value")))
+
+    def start(self, spark: SparkSession, folder: Path) -> StreamingQuery:
+        """Reads all that is there, one file an epoch, and ends."""
+        (folder / OUT).mkdir(exist_ok=True)
+
+        def keep(rows: DataFrame, epoch: int) -> None:
+            told = sorted(json.dumps(_plain(self.shown(row))) for row in rows.collect())
+            path, text = folder / OUT / f"{epoch}.json", "".join(f"{line}\n" for line in told)
+            if path.exists() and path.read_text(encoding="utf-8") != text:
+                (folder / OUT / f"{epoch}.differs").write_text(text, encoding="utf-8")
+            draft = path.with_suffix(".new")
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(path)
+
+        writer = self.frame(spark, folder).writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        return writer.foreachBatch(keep).trigger(availableNow=True).start()
+
+    def faults(self, folder: Path, parts: list[Part]) -> list[str]:
+        """Where the rows of an epoch are not the model's."""
+        twin, found, read = self.twin(), [], 0
+        for number, watermark, part in played(folder, parts):
+            read += number in epochs.with_input(folder)
+            expected = Counter(json.dumps(_plain(each)) for each in twin.epoch(part, watermark))
+            told = Counter((folder / OUT / f"{number}.json").read_text(encoding="utf-8").splitlines())
+            if told != expected:
+                found.append(f"epoch {number}: lacks {expected - told}, and has {told - expected}")
+            if (folder / OUT / f"{number}.differs").exists():
+                found.append(f"epoch {number} gave other rows when it was done again")
+        return [*found, *([f"{read} of {len(parts)} were read"] if read < len(parts) else [])]
+
+
+def played(folder: Path, parts: list[Part]) -> Iterator[tuple[int, int, Part]]:
+    """The epochs that were: their numbers, watermarks (µs), and what they read."""
+    todo, fed = list(parts), epochs.with_input(folder)
+    for number, watermark_ms in sorted(epochs.watermarks_ms(folder).items()):
+        yield number, watermark_ms * 1_000, todo.pop(0) if number in fed else Part([], [])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return us(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _columns(*names: str) -> Callable[[Row], Any]:
+    return lambda row: [row[name] for name in names]
+
+
+# Windows: panes that are kept after their end, sessions, and slices.
+HELD: dict[str, Any] = {
+    "n": mr.count(),
+    "total": mr.sum("amount"),
+    "price": mr.sum("price"),
+    "mean": mr.avg("amount"),
+    "items": mr.distinct("item"),
+    "least": mr.min("item"),
+    "last": mr.last("item"),
+}
+EDGES = ("key", "window_start", "window_end")
+
+
+def held_of(rows: list[windows.Row]) -> tuple[Any, ...]:
+    events: list[Event] = [row.value for row in rows]
+    prices = [event.price for event in events if event.price is not None]
+    return (
+        len(events),
+        sum(event.amount for event in events),
+        sum(prices, Decimal(0)) if prices else None,
+        sum(event.amount for event in events) / len(events),
+        len({event.item for event in events}),
+        min(event.item for event in events),
+        max((event.time, event.item) for event in events)[1],
+    )
+
+
+def _hopping(size_s: int, every_s: int) -> Callable[[int], list[tuple[int, int]]]:
+    size, every = size_s * SECOND, every_s * SECOND
+
+    def edges(time: int) -> list[tuple[int, int]]:
+        last = time - time % every
+        starts = [last - back * every for back in range(size // every + 1)]
+        return sorted((start, start + size) for start in starts if start <= time < start + size)
+
+    return edges
+
+
+def _windowed(edges: Any, gap_s: int, grace_s: int, *, final: bool, replaces: bool = False) -> Callable[[], Twin]:
+    def twin() -> Twin:
+        model = windows.Windows(edges, gap_s * SECOND, grace_s * SECOND, final, held_of)
+
+        def epoch(part: Part, watermark: int) -> list[Any]:
+            rows = [windows.Row(event.key, event.time, event) for event in part.events]
+            return [
+                [each.key, each.start, each.end, *each.values, *([each.replaces] if replaces else [])]
+                for each in model.epoch(rows, watermark).results
+            ]
+
+        return Twin(model, epoch)
+
+    return twin
+
+
+def _session_row(row: Row) -> Any:
+    replaced = sorted((us(each.start), us(each.end)) for each in row.replaces or ())
+    return [*(row[name] for name in (*EDGES, *HELD)), replaced]
+
+
+# Lookback, with rows that are told again.
+MINUTE = 60 * SECOND
+
+
+def _lookback(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return mr.lookback(
+        rows, by="key", late=mr.late.allow("20 seconds"), correct=True,
+        n=mr.count(over="1 minute"), total=mr.sum("amount", over="30 seconds"),
+        items=mr.distinct("item", over="1 minute"),
+        lately=mr.last_n("item", 3, over="1 minute"), dear=mr.max("price", over="1 minute"),
+    )  # fmt: skip
+
+
+def _lookback_twin() -> Twin:
+    model = lookback.Lookback(
+        [
+            (MINUTE, lambda events, _: len(events)),
+            (30 * SECOND, lambda events, _: sum(each.value.amount for each in events)),
+            (MINUTE, lambda events, _: len({each.value.item for each in events})),
+            (MINUTE, lambda events, _: [each.value.item for each in events][-3:]),
+            (MINUTE, lambda events, _: max((p for e in events if (p := e.value.price) is not None), default=None)),
+        ],
+        20 * SECOND,
+        True,
+    )
+
+    def epoch(part: Part, watermark: int) -> list[Any]:
+        told = model.epoch([lookback.Event(each.key, each.time, each) for each in part.events], watermark)
+        return [[each.event.value.id, *each.values, each.corrected] for each in told.results]
+
+    return Twin(model, epoch)
+
+
+# Patterns.
+PATTERN = "small{2,} large"
+SMALL, LARGE = 5, 7
+
+
+def _match(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return mr.match(
+        rows, by="key", pattern=PATTERN, define={"small": f"amount <= {SMALL}", "large": f"amount >= {LARGE}"},
+        within="40 seconds", late=mr.late.drop(),
+        measures={"n": mr.count(), "total": mr.sum("amount"), "last": mr.last("large.item")},
+    )  # fmt: skip
+
+
+def _match_twin() -> Twin:
+    model = match.Matching(compiled(PATTERN, Where("", 0)).told(), 40 * SECOND)
+
+    def row(event: Event) -> match.Row:
+        flags = (event.amount <= SMALL) | (event.amount >= LARGE) << 1
+        return match.Row(event.key, event.time, flags, (event.amount, event.item))
+
+    def epoch(part: Part, watermark: int) -> list[Any]:
+        told = []
+        for each in model.epoch([row(event) for event in part.events], watermark).matches:
+            rows = [found for found, _ in each.rows]
+            total = sum(found.values[0] for found in rows)
+            told.append([each.key, each.start, each.end, len(rows), total, rows[-1].values[1]])
+        return told
+
+    return Twin(model, epoch)
+
+
+# The best rows: in windows that close, known by their items with a time to live, and the newest alone.
+def _best(rows: DataFrame, _: DataFrame) -> DataFrame:
+    by, order = ["key", "window_end"], ["-amount", "id"]
+    ended = rows.withColumnRenamed("ends", "window_end")
+    return mr.top(ended, 2, by=by, order=order, emit="final", late=mr.late.allow("20 seconds"))
+
+
+def _players(rows: DataFrame, _: DataFrame) -> DataFrame:
+    given: Any = {"by": "key", "of": "item", "order": ["-amount", "id"], "emit": "updates", "ttl": "40 seconds"}
+    return mr.top(rows, 2, late=mr.late.drop(), **given)
+
+
+def _top_twin(place: Callable[[Event], Any], *, windowed: bool = False, **given: Any) -> Callable[[], Twin]:
+    def twin() -> Twin:
+        model = top.Top(windowed=windowed, **given)
+
+        def epoch(part: Part, watermark: int) -> list[Any]:
+            rows = [
+                top.Row((e.key, e.end) if windowed else e.key, e.time, place(e), e.item, e.end, e.id)
+                for e in part.events
+            ]
+            told = model.epoch(rows, watermark).told
+            return [[each.row.value, each.rank, *([each.diff] if model.updates else [])] for each in told]
+
+        return Twin(model, epoch)
+
+    return twin
+
+
+def _dedup_twin() -> Twin:
+    model = dedup.Dedup(40 * SECOND, 20 * SECOND)
+
+    def epoch(part: Part, watermark: int) -> list[Any]:
+        rows = [dedup.Row(event.key, event.time, event.id) for event in part.events]
+        return [[row.value] for row in model.epoch(rows, watermark).given]
+
+    return Twin(model, epoch)
+
+
+# A table's rows, by themselves and beside events.
+def _lookup(rows: DataFrame, records: DataFrame) -> DataFrame:
+    table = records.select(F.from_json("key", "item string, name string").alias("row")).select("row.*")
+    known = lookups.Known(TABLE, records, lambda found: found.where("event is not null"))
+    return mr.lookup(rows, lookups.offer(table, known), on="item")
+
+
+def _lookup_twin() -> Twin:
+    model = lookup.Lookup(("item",))
+
+    def epoch(part: Part, _: int) -> list[Any]:
+        found, errors = model.epoch(part.changes, [lookup.Event((event.item,), event.id) for event in part.events])
+        assert not errors
+        return [[each.event.name, each.row and json.loads(each.row)["name"]] for each in found]
+
+    return Twin(model, epoch)
+
+
+def _table(_: DataFrame, records: DataFrame) -> DataFrame:
+    return kernel.latest_by_key(records)
+
+
+def _table_twin() -> Twin:
+    model = latest.LatestByKey()
+
+    def epoch(part: Part, _: int) -> list[Any]:
+        return [[each.key, each.row, each.diff, each.offset] for each in model.apply(part.changes)]
+
+    return Twin(model, epoch)
+
+
+SPECIMENS: dict[str, Specimen] = {
+    "window": Specimen(
+        lambda rows, _: mr.window(
+            rows, "50 seconds", every="20 seconds", by="key", emit="final", late=mr.late.allow("30 seconds"), **HELD
+        ),
+        _columns(*EDGES, *HELD),
+        _windowed(_hopping(50, 20), 0, 30, final=True),
+    ),
+    "session": Specimen(
+        lambda rows, _: mr.session(
+            rows, "15 seconds", by="key", emit="updates", late=mr.late.allow("10 seconds"), **HELD
+        ),
+        _session_row,
+        _windowed(None, 15, 10, final=False, replaces=True),
+    ),
+    "slices": Specimen(
+        lambda rows, _: mr.window(
+            rows, "1 minute", every="20 seconds", by="key", emit="final", late=mr.late.drop(), **HELD
+        ),
+        _columns(*EDGES, *HELD),
+        _windowed(_hopping(60, 20), 0, 0, final=True),
+    ),
+    "lookback": Specimen(
+        _lookback, _columns("id", "n", "total", "items", "lately", "dear", "corrected"), _lookback_twin
+    ),
+    "match": Specimen(_match, _columns("key", "match_start", "match_end", "n", "total", "last"), _match_twin),
+    "top": Specimen(
+        _best,
+        _columns("id", "rank"),
+        _top_twin(lambda e: (-e.amount, e.id), windowed=True, n=2, updates=False, grace=20 * SECOND),
+    ),
+    "players": Specimen(
+        _players,
+        _columns("id", "rank", "__diff"),
+        _top_twin(lambda e: (-e.amount, e.id), n=2, updates=True, replacing=True, ttl=40 * SECOND),
+    ),
+    "latest": Specimen(
+        lambda rows, _: mr.latest(rows, by="key"),
+        lambda row: [row.id, 1, row["__diff"]],
+        _top_twin(lambda e: -e.time, n=1, updates=True),
+    ),
+    "dedup": Specimen(
+        lambda rows, _: mr.dedup(rows, on="key", ttl="40 seconds", late=mr.late.allow("20 seconds")),
+        _columns("id"),
+        _dedup_twin,
+    ),
+    "lookup": Specimen(_lookup, _columns("id", "name"), _lookup_twin),
+    "table": Specimen(_table, _columns("key", "row", "__diff", "offset"), _table_twin),
+}
