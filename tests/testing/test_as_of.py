@@ -15,6 +15,7 @@ pytestmark = pytest.mark.spark
 Begin = Callable[..., Play]
 
 
+@pytest.mark.turn(2, 3)
 def test_prices_and_customers_are_those_of_the_orders_time(play: Begin) -> None:
     app = mr.App("shop")
     db = app.capture("shop", ["customers"])
