@@ -33,7 +33,7 @@ from millrace.log import Log
 
 PARTITIONS = 2
 SLOTS = 12
-WARM_UP_S = 25.0
+WARM_UP_S = 60.0  # with less, the first flow of a JVM shows its compiler
 LAST_S = 3.0  # until what was sent last has come out
 TEND_S = 0.1
 OPTIONS = {
