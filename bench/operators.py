@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import millrace as mr
+from bench.kernel import drained
 from bench.sides import RECORDS_AN_EPOCH, Side, full_epochs_from_the_first, measured
 from millrace import config, local
 from millrace.engine.session import close, session
@@ -107,13 +108,7 @@ class Bench:
 
     def rate(self, build: Side) -> float:
         self.count += 1
-        checkpoint = str(self.folder / f"checkpoint-{self.count}")
-        writer = build(self.spark.newSession()).writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        epochs = [each for each in query.recentProgress if each.numInputRows][1:]
-        spent_ms = sum(each.durationMs["triggerExecution"] for each in epochs)
-        return round(sum(each.numInputRows for each in epochs) * 1_000 / spent_ms)
+        return drained(build(self.spark.newSession()), self.folder / f"checkpoint-{self.count}", "append")
 
 
 def limit(folder: Path, rows: int, keys: int) -> int:

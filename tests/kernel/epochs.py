@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from pyspark.sql import functions as F
 
 from millrace.flow import lateness
 from millrace.kernel import clock
+from millrace.testing.checkpoints import forget_commit
+
+SECOND = 1_000_000
 
 
 def put(folder: Path, number: int, rows: Iterable[dict[str, Any]]) -> None:
@@ -88,3 +91,26 @@ def _offsets(folder: Path) -> Iterator[tuple[int, list[str]]]:
     paths = (path for path in (folder / "checkpoint" / "offsets").iterdir() if path.name.isdigit())
     for path in sorted(paths, key=lambda path: int(path.name)):
         yield int(path.name), path.read_text().splitlines()
+
+
+def played(query: Any, parts: Sequence[Iterable[Any]], cut: int) -> None:
+    """With a crash after the output of the last epoch before the cut. A part is what the query's `write` takes."""
+    for number, part in enumerate(parts[:cut]):
+        query.write(number, *part)
+    query.run()
+    forget_commit(query.folder / "checkpoint")
+    for number, part in enumerate(parts[cut:], cut):
+        query.write(number, *part)
+    query.run()
+
+
+def hopping(size_s: int, every_s: int) -> Callable[[int], list[tuple[int, int]]]:
+    """The windows of a time."""
+    size, every = size_s * SECOND, every_s * SECOND
+
+    def edges(time: int) -> list[tuple[int, int]]:
+        last = time - time % every
+        starts = [last - back * every for back in range(size // every + 1)]
+        return sorted((start, start + size) for start in starts if start <= time < start + size)
+
+    return edges

@@ -30,10 +30,10 @@ from millrace.flow import lookups
 from millrace.flow.places import compiled
 from millrace.model import dedup, latest, lookback, lookup, match, top, windows
 from tests.kernel import epochs
+from tests.kernel.epochs import SECOND, hopping
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SECOND = 1_000_000
 LAG_S = 10
 SCHEMA = "id long, key string, at timestamp, ends timestamp, amount long, price decimal(8,2), item string"
 RECORDS = "topic string, key string, value string, partition int, offset long, timestamp timestamp"
@@ -247,17 +247,6 @@ def held_of(rows: list[windows.Row]) -> tuple[Any, ...]:
     )
 
 
-def _hopping(size_s: int, every_s: int) -> Callable[[int], list[tuple[int, int]]]:
-    size, every = size_s * SECOND, every_s * SECOND
-
-    def edges(time: int) -> list[tuple[int, int]]:
-        last = time - time % every
-        starts = [last - back * every for back in range(size // every + 1)]
-        return sorted((start, start + size) for start in starts if start <= time < start + size)
-
-    return edges
-
-
 def _windowed(edges: Any, gap_s: int, grace_s: int, *, final: bool, replaces: bool = False) -> Callable[[], Twin]:
     def twin() -> Twin:
         model = windows.Windows(edges, gap_s * SECOND, grace_s * SECOND, final, held_of)
@@ -419,7 +408,7 @@ SPECIMENS: dict[str, Specimen] = {
             rows, "50 seconds", every="20 seconds", by="key", emit="final", late=mr.late.allow("30 seconds"), **HELD
         ),
         _columns(*EDGES, *HELD),
-        _windowed(_hopping(50, 20), 0, 30, final=True),
+        _windowed(hopping(50, 20), 0, 30, final=True),
     ),
     "session": Specimen(
         lambda rows, _: mr.session(
@@ -433,7 +422,7 @@ SPECIMENS: dict[str, Specimen] = {
             rows, "1 minute", every="20 seconds", by="key", emit="final", late=mr.late.drop(), **HELD
         ),
         _columns(*EDGES, *HELD),
-        _windowed(_hopping(60, 20), 0, 0, final=True),
+        _windowed(hopping(60, 20), 0, 0, final=True),
     ),
     "lookback": Specimen(
         _lookback, _columns("id", "n", "total", "items", "lately", "dear", "corrected"), _lookback_twin

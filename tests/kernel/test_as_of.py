@@ -34,8 +34,8 @@ from millrace.model import refusals
 from millrace.model.as_of import AsOf, Change, Event, Result
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
-from tests.kernel.epochs import drained, put, watermarks_ms, with_input
-from tests.kernel.test_windows import EPOCH, SECOND, START, us
+from tests.kernel.epochs import SECOND, drained, played, put, watermarks_ms, with_input
+from tests.kernel.test_windows import EPOCH, START, us
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -202,17 +202,6 @@ def compared(query: Query, twin: AsOf, parts: list[Any]) -> Counter[str]:
         seen["changes"] += expected.changes_refused
     assert not todo
     return seen
-
-
-def played(query: Query, parts: list[Any], cut: int) -> None:
-    """With a crash after the output of the last epoch before the cut."""
-    for number, part in enumerate(parts[:cut]):
-        query.write(number, *part)
-    query.run()
-    forget_commit(query.folder / "checkpoint")
-    for number, part in enumerate(parts[cut:], cut):
-        query.write(number, *part)
-    query.run()
 
 
 @pytest.fixture

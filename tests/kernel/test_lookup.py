@@ -27,9 +27,8 @@ from millrace.kernel import UNAVAILABLE, UNFILLED
 from millrace.model.latest import Change
 from millrace.model.lookup import Event, Lookup
 from millrace.model.windows import Row, Windows
-from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
-from tests.kernel.epochs import drained, put, watermarks_ms, with_input
+from tests.kernel.epochs import SECOND, drained, played, put, watermarks_ms, with_input
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +44,6 @@ COLUMNS = (
 TABLE = CapturedTable("public.items", "shop.public.items", ("shop", "item"), COLUMNS)
 START = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SECOND = 1_000_000
 LAG_S = 20
 
 
@@ -159,17 +157,6 @@ def understood(found: DataFrame) -> DataFrame:
     stops = F.col("error").isNotNull() & ~F.col("error").startswith(UNFILLED)
     fault = F.when(stops, F.raise_error(F.col("error")).cast("boolean"))
     return found.where(fault.otherwise(F.col("event").isNotNull()))
-
-
-def played(query: Query, parts: list[tuple[list[Change], list[Event]]], cut: int) -> None:
-    """With a crash after the output of the last epoch before the cut."""
-    for number, part in enumerate(parts[:cut]):
-        query.write(number, *part)
-    query.run()
-    forget_commit(query.folder / "checkpoint")
-    for number, part in enumerate(parts[cut:], cut):
-        query.write(number, *part)
-    query.run()
 
 
 def shown(row: str | None) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ from millrace.kernel import windows as kernel
 from millrace.model.windows import Epoch, Refused, Result, Row, Windows
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
-from tests.kernel.epochs import drained, events, put, watermarks_ms, with_input
+from tests.kernel.epochs import SECOND, drained, events, hopping, put, watermarks_ms, with_input
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -43,22 +43,10 @@ POLICIES = {
     "side": late.side("late", allow="10 seconds"),
     "update": late.update("2 minutes"),
 }
-SECOND = 1_000_000
 
 
 def us(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1)
-
-
-def hopping(size_s: int, every_s: int) -> Callable[[int], list[tuple[int, int]]]:
-    size, every = size_s * SECOND, every_s * SECOND
-
-    def edges(time: int) -> list[tuple[int, int]]:
-        last = time - time % every
-        starts = [last - back * every for back in range(size // every + 1)]
-        return sorted((start, start + size) for start in starts if start <= time < start + size)
-
-    return edges
 
 
 def aggregate(rows: list[Row]) -> tuple[Any, ...]:
