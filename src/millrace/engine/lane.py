@@ -32,8 +32,10 @@ from millrace.sinks.contract import Feed, Writer
 from millrace.sinks.ledger import Epoch, FileLedger
 from millrace.sinks.tasks import reason_of
 
-# How long a flow waits for a sink that does not take an epoch. Its other sinks wait no longer than that.
+# How long a flow waits for a sink that fails to take an epoch, and for one that neither fails nor ends: a large epoch
+# may take its time.
 TRY_S = 10.0
+HANGS_S = 60.0
 _AGAIN_S = 1.0
 _LOOK_S = 0.5
 # How long the end of a flow waits for what a sink is at; a server that hangs is left behind.
@@ -73,6 +75,7 @@ class Lane(threading.Thread):
         self._lasting: MillraceError | None = None
         self._epoch: int | None = None
         self._lost = 0
+        self._skipped = False
         self._ended = False
 
     def begin(self, spark: SparkSession) -> None:
@@ -88,32 +91,35 @@ class Lane(threading.Thread):
 
     def offer(self, epoch: Epoch, rows: DataFrame, held: Held) -> None:
         """Begins to write an epoch, unless older ones are owed. `held` is what the rows are made of."""
-        if self._skips(epoch):
-            return
+        self._skipped = self._skips(epoch)
         with self._changed:
-            if not self._owed.epochs:
+            self._attempt = None
+            if not self._skipped and not self._owed.epochs:
                 held.take()
                 self._attempt = _Attempt(epoch, rows, held, time.monotonic() + (TRY_S if self._owes else 0.0))
             self._changed.notify_all()
 
     def settle(self, epoch: Epoch, rows: DataFrame) -> None:
         """Returns when the epoch is written, or owed."""
-        attempt = self._attempt
         if self._lasting is not None:
             raise self._lasting
-        if attempt is not None and attempt.epoch == epoch:
-            late = not attempt.done.wait(max(attempt.until - time.monotonic(), 0) + _AGAIN_S)
-            if not late and attempt.error is None:
-                return None
-            if not late and not (isinstance(attempt.error, ServerError) and self._owes):
-                assert attempt.error is not None
-                raise attempt.error
-        elif attempt is None and not self._owed.epochs:
-            return None
+        if self._skipped or self._written():
+            return
         if self.delivery.guarantee == "at most once":
-            return self._lose(epoch)
-        self._owe(epoch, rows)
-        return None
+            self._lose(epoch)
+        else:
+            self._owe(epoch, rows)
+
+    def _written(self) -> bool:
+        """Waits for the attempt, if there is one. Raises what will not pass, or may not be owed."""
+        attempt = self._attempt
+        if attempt is None or not attempt.done.wait(HANGS_S if self._owes else None):
+            return False
+        if attempt.error is None:
+            return True
+        if isinstance(attempt.error, ServerError) and self._owes:
+            return False
+        raise attempt.error
 
     def standing(self) -> SinkStanding:
         return SinkStanding(
@@ -256,7 +262,6 @@ class Lane(threading.Thread):
 
     def _skips(self, epoch: Epoch) -> bool:
         """With at most once an epoch is written down before it is tried: whatever then happens, it is not again."""
-        self._attempt = None
         if self.delivery.guarantee != "at most once":
             return False
         begun = FileLedger(self._folder / "begun")
@@ -267,7 +272,6 @@ class Lane(threading.Thread):
         return False
 
     def _lose(self, epoch: Epoch) -> None:
-        self._attempt = None
         self._lost += 1
         told = "%s does not hold epoch %d, and at most once was asked for: %s"
         _logger.warning(told, self.delivery.name, epoch.number, self._trouble, extra=self._told("lost"))
