@@ -98,6 +98,8 @@ def once(spark: SparkSession, settings: Settings, app: App, **options: Any) -> N
 def summed(spark: SparkSession, folder: Path) -> dict[int, str]:
     """What a reader of the files has: rows whose signs do not cancel out."""
     signs: Counter[tuple[int, str]] = Counter()
+    if not any(folder.glob("epoch=*")):
+        return {}
     for row in spark.read.parquet(str(folder)).collect():
         signs[row["id"], row["name"]] += row[DIFF]
     assert set(signs.values()) <= {0, 1}, signs
@@ -195,7 +197,7 @@ def test_a_server_that_is_away_holds_nobody_back_and_catches_up(
         def comes(condition: Callable[[], bool], what: str) -> None:
             until(lambda: run.poll() is not None and condition(), what)
 
-        comes(lambda: out.exists() and summed(spark, out) == items.rows, "the first epoch")
+        comes(lambda: summed(spark, out) == items.rows, "the first epoch")
         local.down(settings, ("postgres",))
         try:
             for number in range(2, 4):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from millrace.errors import SinkRefusesMost
+from millrace.kernel.pieces import pieces
 from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Sink, Writer
 from millrace.sinks.ledger import Entry, Epoch, due
 from millrace.sinks.postgres import attempt, connect, connected, sentence, told
@@ -26,7 +27,6 @@ from millrace.sinks.tasks import in_tasks
 
 # What a row can be blamed for; everything else is the server's.
 _ROWS_OWN = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
-_LINES_A_WRITE = 2_000
 _NUMBER = "__number"
 _LINE, _UNFIT, _KEY = "line", "unfit", "key"
 
@@ -38,9 +38,13 @@ class PostgresWriter(Writer):
         self._staging = self._target.staging(flow, sink.name)
         with told(sink):
             self._connection = connect(url)
-            shaping = Shaping(self._connection, self._target, feed, sink.name, sink.where)
-            shaping.shape()
-            shaping.beside(self._staging)
+            try:
+                shaping = Shaping(self._connection, self._target, feed, sink.name, sink.where)
+                shaping.shape()
+                shaping.beside(self._staging)
+            except BaseException:
+                self.close()
+                raise
 
     def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:
         with told(self._sink):
@@ -82,7 +86,7 @@ class PostgresWriter(Writer):
             self._staging, columns_of(self._feed.columns), sql.Identifier(DIFF)
         )
         staging = _Staging(self._sink, self._url, statement)
-        found = in_tasks(self._lines(rows), self._sink, staging)
+        found = in_tasks(pieces(self._lines(rows)), self._sink, staging)
         refused = [each for each in found if isinstance(each, RefusedRow)]
         self._refuse_most(refused)
         return [each for each in found if isinstance(each, int)], refused
@@ -98,7 +102,9 @@ class PostgresWriter(Writer):
             bad = bad | F.coalesce(doubt, F.lit(False))
         whole, key = F.to_json(F.struct(*(column for column, _ in fields))), self._key_text()
         return rows.select(
-            F.when(~bad, line).alias(_LINE), F.when(bad, whole).alias(_UNFIT), F.when(bad, key).alias(_KEY)
+            F.when(~bad, line.cast("binary")).alias(_LINE),
+            F.when(bad, whole).alias(_UNFIT),
+            F.when(bad, key).alias(_KEY),
         )
 
     def _key_text(self) -> Any:
@@ -197,16 +203,15 @@ class _Staging:
         with connected(self._sink, self._url) as connection, connection.transaction():
             connection.execute("SELECT set_config(%s, %s, false)", (SETTING, str(number)))
             with connection.cursor() as cursor, cursor.copy(self._statement) as copy:
-                copy.write(first + "\n")
-                while some := list(islice(lines, _LINES_A_WRITE)):
-                    copy.write("\n".join(some) + "\n")
+                for piece in chain((first,), lines):
+                    copy.write(piece)
         return [number, *refused]
 
     @staticmethod
-    def _fitting(rows: Iterator[Row], refused: list[RefusedRow]) -> Iterator[str]:
-        for line, unfit_row, key in rows:
-            if line is not None:
-                yield line
+    def _fitting(rows: Iterator[Row], refused: list[RefusedRow]) -> Iterator[bytes]:
+        for lines, unfit_row, key in rows:
+            if lines is not None:
+                yield bytes(lines)
             elif len(refused) <= MOST_REFUSED:
                 refused.append(RefusedRow(key, unfit_row, "it holds the character 0, which PostgreSQL's texts cannot"))
 
