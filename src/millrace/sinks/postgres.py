@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,8 +128,3 @@ def sentence(error: psycopg.Error) -> str:
     """The server's own, which never holds the URL; a connection that failed says where, without the password."""
     said = error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[-1]
     return said + (f": {error.diag.message_detail}" if error.diag.message_detail else "")
-
-
-def attempt() -> int:
-    """A number that no other try to stage has, also none of a process that was killed and whose tasks still run."""
-    return secrets.randbits(63)

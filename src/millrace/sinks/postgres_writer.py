@@ -7,21 +7,21 @@ that was lost, or belongs to a process that was killed, has staged is never seen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import SinkRefusesMost
 from millrace.kernel.pieces import pieces
-from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Sink, Writer
+from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Writer
 from millrace.sinks.ledger import Entry, Epoch, due
-from millrace.sinks.postgres import attempt, connect, connected, sentence, told
-from millrace.sinks.postgres_table import ATTEMPT, LEDGER, SETTING, Shaping, Target, columns_of
+from millrace.sinks.postgres import connect, sentence, told
+from millrace.sinks.postgres_copy import ATTEMPT, Staging
+from millrace.sinks.postgres_table import LEDGER, Shaping, Target, columns_of
 from millrace.sinks.postgres_types import copied, is_array, postgres_type, unfit
 from millrace.sinks.tasks import in_tasks
 
@@ -85,7 +85,7 @@ class PostgresWriter(Writer):
         statement = sql.SQL("COPY {} ({}, {}) FROM STDIN").format(
             self._staging, columns_of(self._feed.columns), sql.Identifier(DIFF)
         )
-        staging = _Staging(self._sink, self._url, statement)
+        staging = Staging(self._sink, self._url, statement)
         found = in_tasks(pieces(self._lines(rows)), self._sink, staging)
         refused = [each for each in found if isinstance(each, RefusedRow)]
         self._refuse_most(refused)
@@ -185,35 +185,6 @@ class PostgresWriter(Writer):
         if len(refused) > MOST_REFUSED:
             reason, where = refused[0].reason, self._sink.where
             raise SinkRefusesMost(sink=self._sink.name, most=MOST_REFUSED, reason=reason, where=where)
-
-
-class _Staging:
-    """What a task does: copies its rows, in one transaction, and tells the number of this attempt."""
-
-    def __init__(self, sink: Sink, url: str, statement: sql.Composed) -> None:
-        self._sink, self._url, self._statement = sink, url, statement
-
-    def __call__(self, rows: Iterator[Row]) -> Iterable[int | RefusedRow]:
-        refused: list[RefusedRow] = []
-        lines = self._fitting(rows, refused)
-        first = next(lines, None)
-        if first is None:
-            return refused
-        number = attempt()
-        with connected(self._sink, self._url) as connection, connection.transaction():
-            connection.execute("SELECT set_config(%s, %s, false)", (SETTING, str(number)))
-            with connection.cursor() as cursor, cursor.copy(self._statement) as copy:
-                for piece in chain((first,), lines):
-                    copy.write(piece)
-        return [number, *refused]
-
-    @staticmethod
-    def _fitting(rows: Iterator[Row], refused: list[RefusedRow]) -> Iterator[bytes]:
-        for lines, unfit_row, key in rows:
-            if lines is not None:
-                yield bytes(lines)
-            elif len(refused) <= MOST_REFUSED:
-                refused.append(RefusedRow(key, unfit_row, "it holds the character 0, which PostgreSQL's texts cannot"))
 
 
 def _unstaged(name: str, kind: Any) -> sql.Composed:
