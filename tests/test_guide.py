@@ -12,6 +12,7 @@ import pytest
 
 from millrace import local
 from millrace.config import Settings
+from millrace.sinks import Epoch
 
 GAMES = [("ann", 50), ("bob", 30), ("cat", 40), ("ann", 10)]
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
@@ -165,3 +166,19 @@ def test_capture() -> None:
     assert {stream.name for stream in graph.streams} == {"large_orders", "moves"}
     assert [database.name for database in graph.databases] == ["shop"]
     assert "captures customers, orders" in graph.text()
+
+
+@pytest.mark.spark
+def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app, announce, memory, suite = blocks("sinks.md")
+    names: dict[str, Any] = {}
+    for block in (app, announce, memory, suite):
+        exec(block, names)
+    text = names["app"].graph().text()
+    assert re.search(r"sink +postgres\.orders +shop\.orders -> postgres; exactly once", text)
+    assert re.search(r"sink +function\.announce +shop\.orders -> function; at least once", text)
+    names["announce"](spark.range(3), Epoch("shop.orders", 41, "[]"))
+    assert "epoch 41: 3 orders" in capsys.readouterr().out
+    tests = names["TestMemory"]()
+    tests.spark, tests.folder = spark, tmp_path
+    tests.test_epochs_are_written_once_and_in_their_order()

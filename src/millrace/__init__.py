@@ -21,8 +21,10 @@ __all__ = [
     "dedup",
     "distance",
     "distinct",
+    "files",
     "first",
     "frequent",
+    "function",
     "join",
     "last",
     "last_n",
@@ -36,12 +38,14 @@ __all__ = [
     "min",
     "monotonic",
     "now",
+    "postgres",
     "quantile",
     "quantiles",
     "score",
     "session",
     "speed",
     "sum",
+    "terminal",
     "top",
     "window",
 ]
@@ -74,6 +78,10 @@ if TYPE_CHECKING:
     from millrace.flow.top import latest, top
     from millrace.flow.windows import session, window
     from millrace.log import Log
+    from millrace.sinks.files import files
+    from millrace.sinks.function import function
+    from millrace.sinks.postgres import postgres
+    from millrace.sinks.terminal import terminal
 
 _HOMES = {
     **dict.fromkeys(("App", "adaptive", "late", "marked", "monotonic"), "millrace.flow"),
@@ -87,13 +95,17 @@ _HOMES = {
     "Log": "millrace.log",
     "as_of": "millrace.flow.as_of",
     "dedup": "millrace.flow.dedup",
+    "files": "millrace.sinks.files",
+    "function": "millrace.sinks.function",
     "join": "millrace.flow.joins",
     "lookback": "millrace.flow.lookback",
     "lookup": "millrace.flow.lookups",
     "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
+    "postgres": "millrace.sinks.postgres",
     "score": "millrace.flow.score",
+    "terminal": "millrace.sinks.terminal",
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from millrace.errors import (
     DatabaseUnknown,
     SecretInFile,
     SecretMissing,
+    SinkServerUnknown,
     nearest,
 )
 
@@ -33,7 +34,7 @@ STATE_FOLDER = ".millrace"
 
 # Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
 _SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
-_DATABASE_VARIABLE = re.compile(r"MILLRACE_DATABASES_([A-Z0-9_]+)_URL")
+_NAMED_URL = re.compile(r"MILLRACE_(DATABASES|SINKS)_([A-Z0-9_]+)_URL")
 # Set by Millrace itself: the marks of local servers (see `local/process.py`).
 OWN_VARIABLES = ("MILLRACE_PROJECT", "MILLRACE_SERVER")
 VARIABLES = (
@@ -48,11 +49,14 @@ VARIABLES = (
     "MILLRACE_RUN_SHOW",
     "MILLRACE_RUN_METRICS",
     "MILLRACE_RUN_LOG",
+    "MILLRACE_RUN_OWED_MB",
     *OWN_VARIABLES,
 )
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
 _LAST_PORT = 65_535
 LOGS = ("text", "json")
+# Rows that a sink owes because its server is away are kept on disk, and a flow waits when there are so many of them.
+OWED_MB = 1_024
 
 
 @dataclass(frozen=True)
@@ -143,12 +147,14 @@ class Listen:
 
 @dataclass(frozen=True)
 class Run:
-    """What `millrace run` does when it is given no argument."""
+    """What `millrace run` does when it is given no argument. `owed_mb` is how much of what sinks could not be given yet
+    is kept for each of them before its flow waits."""
 
     app: str | None = None
     show: tuple[str, ...] = ()
     metrics: Listen | None = None
     log: str = "text"
+    owed_mb: int = OWED_MB
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,7 @@ class Settings:
     connect: Endpoint = field(default_factory=Endpoint)
     registry: Endpoint = field(default_factory=Endpoint)
     databases: Mapping[str, Database] = field(default_factory=dict)
+    sinks: Mapping[str, Secret] = field(default_factory=dict)
     spark: Spark = field(default_factory=Spark)
     run: Run = field(default_factory=Run)
 
@@ -186,6 +193,12 @@ class Settings:
         if name not in self.databases:
             raise DatabaseUnknown(name=name, hint=nearest(name, self.databases))
         return self.databases[name]
+
+    def sink(self, name: str) -> Secret:
+        """The URL of a server that sinks write to."""
+        if name not in self.sinks:
+            raise SinkServerUnknown(name=name, hint=nearest(name, self.sinks))
+        return self.sinks[name]
 
 
 def masked(url: str) -> str:
@@ -237,12 +250,12 @@ class _Reader:
 
     def settings(self, root: Path) -> Settings:
         self._refuse_unknown_variables()
-        self._known("", self.raw, ("prefix", "kafka", "connect", "registry", "databases", "spark", "run"))
+        self._known("", self.raw, ("prefix", "kafka", "connect", "registry", "databases", "sinks", "spark", "run"))
         kafka = self._section("kafka", ("bootstrap", "options"))
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
         spark = self._section("spark", ("master", "checkpoints", "options"))
-        run = self._section("run", ("app", "show", "metrics", "log"))
+        run = self._section("run", ("app", "show", "metrics", "log", "owed_mb"))
         prefix = self._text(self.raw, "prefix") or ""
         if prefix and not _NAME.match(prefix):
             raise self._invalid(
@@ -256,6 +269,7 @@ class _Reader:
             connect=self._endpoint(connect, "connect.url"),
             registry=self._endpoint(registry, "registry.url"),
             databases=self._databases(),
+            sinks=self._sinks(),
             spark=Spark(
                 self._text(spark, "spark.master") or "local[*]",
                 (root / Path(checkpoints).expanduser()).resolve() if checkpoints else None,
@@ -266,6 +280,7 @@ class _Reader:
                 self._texts(run, "run.show"),
                 self._listen(run, "run.metrics"),
                 self._log(run, "run.log"),
+                self._megabytes(run, "run.owed_mb"),
             ),
         )
 
@@ -285,27 +300,39 @@ class _Reader:
             raise self._invalid(key, "there is no such kind of log", f"choose from {', '.join(LOGS)}")
         return text
 
-    def _databases(self) -> Mapping[str, Database]:
-        tables = self._table(self.raw, "databases")
-        names = set(tables) | {
-            match[1].lower()
-            for name in self.environ
-            if (match := re.fullmatch(r"MILLRACE_DATABASES_([A-Z0-9_]+)_URL", name))
-        }
-        found = {}
-        for name in sorted(names):
-            key = f"databases.{name}"
+    def _megabytes(self, table: dict[str, Any], key: str) -> int:
+        name = key.rpartition(".")[2]
+        value = self.environ.get(self._variable(key)) or table.get(name, OWED_MB)
+        if isinstance(value, bool) or not str(value).isdecimal() or not int(value):
+            raise self._invalid(key, "it is not a number of megabytes", f"write it as {name} = {OWED_MB}")
+        return int(value)
+
+    def _named(self, section: str, keys: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any], Secret]]:
+        """The sections `[section.NAME]`, each with its URL; one may be a variable alone."""
+        tables = self._table(self.raw, section)
+        found = filter(None, map(_NAMED_URL.fullmatch, self.environ))
+        for name in sorted({*tables, *(match[2].lower() for match in found if match[1].lower() == section)}):
+            key = f"{section}.{name}"
             table = self._table(tables, key)
-            self._known(key, table, ("url", "connect_password"))
+            self._known(key, table, keys)
             url = self._text(table, f"{key}.url")
             if not url:
                 raise self._invalid(
                     key, "it has no url", 'write url = "env:NAME", the name of a variable that holds the URL'
                 )
+            yield name, table, self._secret(f"{key}.url", url)
+
+    def _sinks(self) -> Mapping[str, Secret]:
+        return MappingProxyType({name: url for name, _, url in self._named("sinks", ("url",))})
+
+    def _databases(self) -> Mapping[str, Database]:
+        found = {}
+        for name, table, url in self._named("databases", ("url", "connect_password")):
+            key = f"databases.{name}"
             password = self._text(table, f"{key}.connect_password")
             if password and not re.fullmatch(r"\$\{[^}]+\}", password):
                 raise SecretInFile(file=self.path, key=f"{key}.connect_password")
-            found[name] = Database(name, self._secret(f"{key}.url", url), password)
+            found[name] = Database(name, url, password)
         return MappingProxyType(found)
 
     def _endpoint(self, table: dict[str, Any], key: str) -> Endpoint:
@@ -368,8 +395,9 @@ class _Reader:
     def _refuse_unknown_variables(self) -> None:
         """A variable with a slip in its name would otherwise be passed over in silence."""
         for name in self.environ:
-            if name.startswith("MILLRACE_") and name not in VARIABLES and not _DATABASE_VARIABLE.fullmatch(name):
-                known = ", ".join([*VARIABLES[: -len(OWN_VARIABLES)], "MILLRACE_DATABASES_NAME_URL"])
+            if name.startswith("MILLRACE_") and name not in VARIABLES and not _NAMED_URL.fullmatch(name):
+                named = ("MILLRACE_DATABASES_NAME_URL", "MILLRACE_SINKS_NAME_URL")
+                known = ", ".join([*VARIABLES[: -len(OWN_VARIABLES)], *named])
                 raise ConfigUnknown(file="the environment", key=name, hint=nearest(name, VARIABLES), known=known)
 
     def _known(self, section: str, table: dict[str, Any], keys: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from millrace.engine.restarts import (
     Restarts,
     passes,
 )
-from millrace.errors import MillraceError, ServerError, capture, engine, log
+from millrace.errors import MillraceError, ServerError, capture, engine, log, sinks
 
 
 def made(kind: type[MillraceError]) -> MillraceError:
@@ -31,7 +31,7 @@ def made(kind: type[MillraceError]) -> MillraceError:
 def test_every_error_of_a_server_was_thought_about() -> None:
     found = {
         kind
-        for room in (engine, capture, log)
+        for room in (engine, capture, log, sinks)
         for _, kind in inspect.getmembers(room, inspect.isclass)
         if issubclass(kind, ServerError) and kind is not ServerError
     }

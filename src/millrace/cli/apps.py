@@ -243,10 +243,13 @@ class _Said(logging.Handler):
 
 
 def _servers(graph: Graph, settings: Settings) -> tuple[str, ...]:
-    """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own."""
-    if not graph.databases:
-        return ("kafka",)
-    return ("kafka", "connect") if settings.databases else ("kafka", "connect", "postgres")
+    """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own;
+    and what sinks write to where it names no other."""
+    wanted = ["kafka"]
+    if graph.databases:
+        wanted += ["connect"] if settings.databases else ["connect", "postgres"]
+    wanted += [server for delivery in graph.deliveries for server in delivery.sink.servers(settings)]
+    return tuple(dict.fromkeys(wanted))
 
 
 def _run(run: Run, display: Display, signals: Signals, limit_s: float | None) -> None:

@@ -10,11 +10,11 @@ from millrace.config import Settings
 
 COLUMNS = (
     "app", "flow", "state", "epoch", "at", "rows_per_s", "lag_records", "lag_s", "watermark_gap_s", "dead", "late",
-    "restarts", "partial_matches",
+    "restarts", "partial_matches", "owed",
 )  # fmt: skip
 
 
-FACTS = (*COLUMNS, "rows_out_per_s", "error", "trouble", "pid", "host", "since")
+FACTS = (*COLUMNS, "rows_out_per_s", "error", "trouble", "sinks", "pid", "host", "since")
 
 
 def flows(settings: Settings) -> list[dict[str, Any]]:
@@ -57,8 +57,10 @@ def _flow(app: str, folder: Path) -> dict[str, Any]:
         "late": told.get("late"),
         "restarts": told.get("restarts"),
         "partial_matches": last.get("partial_matches"),
+        "owed": sum(sink["owed_epochs"] for sink in (told.get("sinks") or {}).values()) or None,
         "error": told.get("error"),
         "trouble": told.get("trouble"),
+        "sinks": told.get("sinks"),
         "pid": holder.pid if holder else None,
         "host": holder.host if holder else None,
         "since": holder.since if holder else None,

@@ -5,6 +5,7 @@ checkpoints/<app>/<flow>/
     flow.json       this record
     progress.json   how it stands, for whoever looks
     lock, holder.json, seen
+    sinks/<sink>/   what a sink owes, and the ledger of one whose target has no place for it
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Definition:
     """`streams` have their part in all that was read so far. `operators` are what state is kept for, `manner` what else
     a flow was told that may change, `fingerprint` its plan as a whole, `kept` what each stateful step of the plan was
     told, in Spark's order; empty in records of before there were such. `histories` are the topics whose past it asks
-    for, each with what was kept of it at the first start."""
+    for, each with what was kept of it at the first start. `sinks` hold all that was read so far, or owe it."""
 
     inputs: tuple[Input, ...]
     streams: tuple[str, ...]
@@ -57,6 +58,7 @@ class Definition:
     fingerprint: str = ""
     histories: tuple[tuple[str, Kept], ...] = ()
     kept: tuple[dict[str, Any], ...] = ()
+    sinks: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, flow: Flow, sources: tuple[AnySource, ...], partitions: int, log: Log) -> Definition:
@@ -66,7 +68,8 @@ class Definition:
             for source in sources
             if isinstance(source, Source) and source.topic.time
         )
-        return cls(inputs, tuple(stream.name for stream in flow.streams), partitions, manner=manner)
+        streams, sinks = (tuple(each.name for each in parts) for parts in (flow.streams, flow.sinks))
+        return cls(inputs, streams, partitions, manner=manner, sinks=sinks)
 
 
 def folder_of(settings: Settings, app: str, flow: str) -> Path:
@@ -90,6 +93,7 @@ def remembered(folder: Path) -> Definition | None:
         raw.get("fingerprint", ""),
         tuple((topic, Kept(**kept)) for topic, kept in raw.get("histories", ())),
         tuple(raw.get("kept", ())),
+        tuple(raw.get("sinks", ())),
     )
 
 

@@ -1,9 +1,10 @@
-"""One table, many readers: each epoch's signed rows go through every reader's function and to its topic.
+"""One table, many readers: each epoch's signed rows go through every reader's function and to its topic, and to the
+sinks of the table and of its readers.
 
 The table's state is kept once, in the query before; here is only what follows from an epoch's rows alone. A function
 that keeps state over epochs would be wrong here and is refused.
 
-Guarantee: at least once, as `output` says.
+Guarantee: at least once, as `output` says; a sink's is its own.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.config import Settings
+from millrace.engine.delivering import Delivering
+from millrace.engine.held import holding
 from millrace.engine.output import records, write
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, listed
 from millrace.errors import TableReaderKeepsState
 from millrace.flow import Stream
+from millrace.flow.nodes import Deliverable
 from millrace.log import Log
+from millrace.sinks.contract import VERSION
 
 # What a stream's plan may hold besides leaves: each row by itself. Everything else remembers rows, or waits for some.
 _ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "Generate", "Join", "View", "CollectMetrics", "EventTimeWatermark")
 
 
 class Fanout:
-    def __init__(self, flow: Flow, log: Log) -> None:
-        self.flow, self.log = flow, log
+    def __init__(self, flow: Flow, log: Log, sinks: Delivering | None = None) -> None:
+        self.flow, self.log, self.sinks = flow, log, sinks
 
     def check(self, stream: Stream, signed: DataFrame, result: Any) -> None:
         """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
@@ -37,8 +42,28 @@ class Fanout:
         if found:
             raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
 
-    def __call__(self, epoch_rows: DataFrame, _: int) -> None:
-        self.write(epoch_rows, [stream.name for stream in self.flow.streams])
+    def __call__(self, epoch_rows: DataFrame, number: int) -> None:
+        streams = [stream.name for stream in self.flow.streams]
+        if self.sinks is None:
+            self.write(epoch_rows, streams)
+            return
+        with holding(epoch_rows) as held:
+            self.write(held.rows.drop(VERSION), streams)
+            self.sinks.deliver(self._frames(held.rows), number, held)
+
+    def catch_up(self, rows: DataFrame, streams: Collection[str], sinks: Collection[str]) -> None:
+        """Gives those that join the flow the table as it is."""
+        with holding(rows) as held:
+            self.write(held.rows.drop(VERSION), streams)
+            if self.sinks is not None:
+                self.sinks.catch_up(self._frames(held.rows), sinks, held)
+
+    def _frames(self, rows: DataFrame) -> dict[Deliverable, DataFrame]:
+        """What sinks are given: the table's rows, and what its readers make of them."""
+        found: dict[Deliverable, DataFrame] = {}
+        for of in dict.fromkeys(delivery.of for delivery in self.flow.sinks):
+            found[of] = of.body(rows.drop(VERSION)) if isinstance(of, Stream) else rows
+        return found
 
     def write(self, rows: DataFrame, streams: Collection[str]) -> None:
         """All readers' records in one job; the rows are computed once."""
@@ -48,7 +73,7 @@ class Fanout:
         together = outputs[0]
         for other in outputs[1:]:
             together = together.union(other)
-        kept = len(outputs) > 1
+        kept = len(outputs) > 1 and self.sinks is None
         if kept:
             rows.persist()
         try:

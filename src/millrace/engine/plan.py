@@ -1,37 +1,48 @@
 """Which streams run as one flow: those that do nothing but read the same table share it, and so its state is kept once.
 
 A stream that keeps state of its own over a table (it says `emit`), that reads more than the table, or that answers in
-real time, is a flow alone.
+real time, is a flow alone. Sinks are written by the flow of what they are of; a topic that has sinks has a flow for
+them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millrace.errors import Where
-from millrace.flow import Graph, Readable, Stream, Table
+from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One Spark query with one checkpoint. `shared` is the table that all its streams read and nothing else."""
+    """One Spark query with one checkpoint. `shared` is the table that all its streams read and nothing else, `topic`
+    one that is read only for its `sinks`."""
 
     name: str
     streams: tuple[Stream, ...]
     shared: Table | None = None
+    sinks: tuple[Delivery, ...] = ()
+    topic: Topic | None = None
 
     @property
     def reads(self) -> tuple[Readable, ...]:
+        if alone := self.shared or self.topic:
+            return (alone,)
         return tuple(dict.fromkeys(source for stream in self.streams for source in stream.reads))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What a person calls it by: its streams, or if it has none, what its sinks are of."""
+        return tuple(stream.name for stream in self.streams) or (self.name,)
 
     @property
     def epoch_ms(self) -> int | None:
         """How long its epochs are, if it runs in real time."""
-        return self.streams[0].epoch_ms
+        return self.streams[0].epoch_ms if self.streams else None
 
     @property
     def where(self) -> Where:
-        return self.streams[0].where
+        return self.streams[0].where if self.streams else self.sinks[0].where
 
     def feeds(self, other: Flow) -> bool:
         outputs = {stream.output for stream in self.streams}
@@ -40,18 +51,24 @@ class Flow:
 
 def flows_of(graph: Graph) -> tuple[Flow, ...]:
     """In the order of the data's way."""
-    readers: dict[Table, list[Stream]] = {}
-    for stream in graph.streams:
-        if (table := _shared(stream)) is not None:
-            readers.setdefault(table, []).append(stream)
     flows: dict[str, Flow] = {}
-    for stream in graph.streams:
-        table = _shared(stream)
-        if table is None:
-            flows[stream.name] = Flow(stream.name, (stream,))
-        elif table.name not in flows:
-            flows[table.name] = Flow(table.name, tuple(readers[table]), table)
+    for node in graph.nodes:
+        if isinstance(node, Stream):
+            shared = _shared(node)
+            name = node.name if shared is None else shared.name
+            made = flows.get(name) or Flow(name, (), shared)
+            flows[name] = replace(made, streams=(*made.streams, node))
+        elif isinstance(node, Delivery):
+            name, of = _flow_of(node), node.of
+            empty = Flow(name, (), of if isinstance(of, Table) else None, (), of if isinstance(of, Topic) else None)
+            made = flows.get(name) or empty
+            flows[name] = replace(made, sinks=(*made.sinks, node))
     return tuple(flows.values())
+
+
+def _flow_of(delivery: Delivery) -> str:
+    shared = _shared(delivery.of) if isinstance(delivery.of, Stream) else None
+    return delivery.of.name if shared is None else shared.name
 
 
 def _shared(stream: Stream) -> Table | None:

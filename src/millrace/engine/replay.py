@@ -16,7 +16,7 @@ from typing import Any
 from millrace.engine.lock import write_whole
 from millrace.engine.plan import flows_of
 from millrace.errors import ReplayInvalid
-from millrace.flow import Graph, Input, Stream, Topic, Traffic
+from millrace.flow import Delivery, Graph, Input, Stream, Topic, Traffic
 from millrace.flow.nodes import checked_name
 from millrace.log import Log
 from millrace.log.deadletters import SUFFIX
@@ -57,8 +57,9 @@ class Replay:
         return f"{name}.{self.into}"
 
     def applied(self, graph: Graph, only: Collection[str]) -> tuple[Graph, Replay]:
-        """The graph with other outputs, and other inputs where these are such outputs; without made-up traffic."""
-        flows = [flow for flow in flows_of(graph) if not only or set(only) & {each.name for each in flow.streams}]
+        """The graph with other outputs, and other inputs where these are such outputs; without made-up traffic, and
+        without sinks, which hold what the live flows gave them."""
+        flows = [flow for flow in flows_of(graph) if not only or set(only) & set(flow.parts)]
         streams = [stream for flow in flows for stream in flow.streams]
         outputs = {each.output: replace(each.output, name=self.named(each.output.name)) for each in streams}
         taken = {node.name for node in graph.nodes} & {topic.name for topic in outputs.values()}
@@ -73,7 +74,7 @@ class Replay:
             each: replace(each, output=outputs[each.output], inputs=tuple(map(moved, each.inputs))) for each in streams
         }
         nodes = (made.get(node, node) if isinstance(node, Stream) else node for node in graph.nodes)
-        kept = tuple(node for node in nodes if node not in outputs and not isinstance(node, Traffic))
+        kept = tuple(node for node in nodes if node not in outputs and not isinstance(node, Traffic | Delivery))
         own = frozenset(topic.name for topic in outputs.values())
         return Graph.of(self.named(graph.app), graph.where, kept), replace(self, outputs=own)
 

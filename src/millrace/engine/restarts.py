@@ -18,6 +18,7 @@ from millrace.errors import (
     DatabaseRefused,
     DatabaseUnreachable,
     DeadLettersOwed,
+    EpochsOwed,
     FlowFailed,
     KafkaRefused,
     KafkaUnreachable,
@@ -30,6 +31,8 @@ from millrace.errors import (
     ServerError,
     SessionFailed,
     SessionGone,
+    SinkFailed,
+    SinkUnreachable,
     SlotLost,
     TableChanged,
 )
@@ -64,6 +67,9 @@ PASSING: Mapping[type[MillraceError], str] = MappingProxyType(
     {
         FlowFailed: "a broker away, a task or an executor lost, a time-out, or what nobody foresaw",
         DeadLettersOwed: "they are tried again while the flow goes on",
+        EpochsOwed: "they are tried again while the flow goes on",
+        SinkFailed: "a lock, a time-out, a task lost",
+        SinkUnreachable: "a server that is away comes back",
         KafkaUnreachable: "a broker that is away comes back",
         KafkaRefused: "a leader that moves, a time-out",
         RecordsUndelivered: "not acknowledged in time",

@@ -38,7 +38,7 @@ from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file,
 from millrace.engine.sources import Source
 from millrace.engine.standing import Board, Standing, State
 from millrace.engine.tending import Tending
-from millrace.engine.traffic import TrafficThread
+from millrace.engine.traffic import TrafficThread, renew
 from millrace.engine.waiting import Waiting
 from millrace.errors import (
     DeadLettersOwed,
@@ -48,7 +48,6 @@ from millrace.errors import (
     FlowUnknown,
     MillraceError,
     RowUnreadable,
-    ServerError,
     SessionGone,
     TableChanged,
     nearest,
@@ -109,7 +108,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
-        names = [stream.name for stream in self.graph.streams]
+        names = [part for flow in flows_of(self.graph) for part in flow.parts]
         for name in (*self.only, *self.fresh):
             if name not in names:
                 raise FlowUnknown(
@@ -131,7 +130,7 @@ class Run:
         """The flows to run. One that several streams share runs for all of them, or its readers would drift apart."""
         wanted = set(self.only)
         flows = flows_of(self.graph)
-        return tuple(flow for flow in flows if not wanted or wanted & {stream.name for stream in flow.streams})
+        return tuple(flow for flow in flows if not wanted or wanted & set(flow.parts))
 
     def __enter__(self) -> Run:
         try:
@@ -187,7 +186,7 @@ class Run:
         for flow, failure in ended:
             if self.flows.get(flow.flow.name) is flow:
                 self._recover(flow, failure)
-        self._raise_traffic_failure()
+        renew(self.makers, self._log)
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             self._check_locks()
             self._locks_seen = time.monotonic()
@@ -221,7 +220,8 @@ class Run:
         try:
             self._end_flows(wait_s)
             heard = self._hear(self.flows.values())
-            owed = self._keeping.finish(min(max(deadline - time.monotonic(), 0), FINISH_S))
+            letters = self._keeping.finish(min(max(deadline - time.monotonic(), 0), FINISH_S))
+            owed = letters or next((owed for flow in self.flows.values() if (owed := flow.owes())), None)
             self._raise_failure()
             if owed is not None:
                 raise owed
@@ -243,7 +243,7 @@ class Run:
                 maker.stop(0)
             kill()
             for flow in self.flows.values():
-                flow.lock.release()
+                flow.release(0)
             self.flows.clear()
             self.makers.clear()
             self.spark, self._own_session = None, False
@@ -257,7 +257,7 @@ class Run:
         assert self.spark is not None
         for flow in self.flows.values():
             flow.stop_now()
-            flow.lock.release()
+            flow.release()
         self.flows.clear()
         self._waiting.flows.clear()
         java: Any = self.spark._jvm
@@ -327,7 +327,7 @@ class Run:
             started.stop_now()
         if started.active:  # two would write its checkpoint
             raise FlowFailed(flow=flow.name, reason="its epoch could not be interrupted", log=self._log_file)
-        started.lock.release()
+        started.release()
         del self.flows[flow.name]
 
     def _session_ended(self) -> bool:
@@ -351,17 +351,7 @@ class Run:
                 raise failure
         for error in () if self._raised else (*self.failed.values(), *self._troubled.values()):
             raise error
-        self._raise_traffic_failure()
-
-    def _raise_traffic_failure(self) -> None:
-        for place, maker in enumerate(self.makers):
-            failure = maker.failure()
-            if isinstance(failure, ServerError):  # it comes back, as flows do
-                _logger.warning("made-up traffic %s begins anew: %s", maker.traffic.name, failure)
-                self.makers[place] = TrafficThread(maker.traffic, self._log)
-                self.makers[place].start()
-            elif failure is not None:
-                raise failure
+        renew(self.makers, self._log)
 
     def _let_go(self) -> None:
         for flow in self.flows.values():
@@ -371,7 +361,7 @@ class Run:
         self._keeping.end()
         self._places.finish()
         for flow in self.flows.values():
-            flow.lock.release()
+            flow.release()
         self.flows.clear()
         self.makers.clear()
         if self._own_session and self.spark is not None:
@@ -413,12 +403,12 @@ class Run:
     def _unread(self, flow: Flow) -> list[str]:
         """Of a flow that begins, the tables of which only some rows are read yet."""
         begun = running.committed(self._folder(flow) / definition.CHECKPOINT)
-        anew = not begun or any(stream.name in self.fresh for stream in flow.streams)
+        anew = not begun or any(part in self.fresh for part in flow.parts)
         return self._tending.unread(flow) if self.captures and anew else []
 
     def _busy(self) -> list[Flow]:
         """The flows at work, and those that failed and were not heard yet: they may come back."""
-        return [flow.flow for flow in self.flows.values() if flow.active or flow.failure() is not None]
+        return [flow.flow for flow in self.flows.values() if flow.busy]
 
     def _slots_wanted(self) -> int:
         shuffled = partitions(self.master or self.settings.spark.master, self.settings.spark.revealed())
@@ -436,6 +426,7 @@ class Run:
             trigger=self.trigger,
             replay=self.replay,
             slots_taken=sum(each.slots for each in self.flows.values()),
+            owes=not self.trial,
         )
         self.flows[flow.name] = started
         self._begun.add(flow.name)
@@ -460,6 +451,7 @@ class Run:
                 self._waiting.restarts[name].committed(time.monotonic())
                 self.standings[name] = self.standings[name].after(progress)
                 heard.append(progress)
+            self.standings[name] = self.standings[name].delivering(flow.standing())
             if flow.idle:
                 self.standings[name] = self.standings[name].sign(datetime.fromisoformat(flow.idle))
             if self.standings[name].state == "running" and not flow.active and flow.failure() is None:
@@ -470,7 +462,8 @@ class Run:
         return heard
 
     def _tell_troubles(self) -> None:
-        troubles = self._keeping.troubles()
+        owed = {name: owed for name, flow in self.flows.items() if (owed := flow.owes())}
+        troubles = {**owed, **self._keeping.troubles()}
         for name, standing in self.standings.items():
             trouble = troubles.get(name)
             if trouble is not None and standing.trouble is None:

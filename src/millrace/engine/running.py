@@ -8,32 +8,34 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millrace import durations
-from millrace.engine import definition, failures, output, realtime
+from millrace.engine import definition, failures, realtime
 from millrace.engine.definition import AnySource
+from millrace.engine.delivering import Delivering
 from millrace.engine.fanout import Fanout
 from millrace.engine.histories import Histories
+from millrace.engine.lane import END_S
 from millrace.engine.lock import Lock, acquire
 from millrace.engine.operators import fingerprint, kept, native
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.replay import Replay
 from millrace.engine.session import log_file
-from millrace.engine.sides import Sides
 from millrace.engine.sources import Source
+from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
+from millrace.engine.writing import FlowPlan
 from millrace.errors import MillraceError, RecordsGone, TableStale
-from millrace.flow import Readable, Stream, Topic
-from millrace.flow.operators import Operator, noting
+from millrace.flow import Readable, Topic
+from millrace.flow.operators import noting
 from millrace.log import Log
 
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
@@ -66,6 +68,7 @@ class RunningFlow:
     query: StreamingQuery
     log: Path
     slots: int = 0
+    sinks: Delivering | None = None
     idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
 
@@ -95,8 +98,27 @@ class RunningFlow:
         self.idle = max(self.idle, idle)
         return fresh[::-1]
 
+    @property
+    def busy(self) -> bool:
+        """Whether it works, failed and was not heard yet, or owes its sinks something."""
+        return self.active or self.failure() is not None or (self.sinks is not None and self.sinks.busy)
+
+    def release(self, wait_s: float = END_S) -> None:
+        """Lets go of what it holds, its sinks first: another run may write them when the lock is free."""
+        if self.sinks is not None:
+            self.sinks.end(wait_s)
+        self.lock.release()
+
+    def standing(self) -> Mapping[str, SinkStanding]:
+        return {} if self.sinks is None else self.sinks.standings()
+
+    def owes(self) -> MillraceError | None:
+        return None if self.sinks is None else self.sinks.owes()
+
     def failure(self) -> MillraceError | None:
         error = self.query.exception()
+        if error is not None and self.sinks is not None and self.sinks.error is not None:
+            return self.sinks.error
         return failures.run_failed(self.flow, error, self.log) if error is not None else None
 
     def mark_seen(self) -> None:
@@ -128,24 +150,27 @@ def start(
     trigger: str = TRIGGER,
     replay: Replay | None = None,
     slots_taken: int = 0,
+    owes: bool = True,
 ) -> tuple[RunningFlow, Path | None]:
     """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
     returned; of a flow with several readers only those begin again, with the table as it is. `slots_taken` are those
-    that others hold."""
+    that others hold. With `owes`, a sink whose server is away does not stop the flow."""
     settings = log.settings
     folder = definition.folder_of(settings, app, flow.name)
-    lock = acquire(spark, folder, flow.name)
+    lock, made = acquire(spark, folder, flow.name), None
     try:
-        anew = set(fresh) & {stream.name for stream in flow.streams}
-        aside = definition.set_aside(folder) if len(anew) == len(flow.streams) else None
-        made = planned(spark, flow, log, app, once=once, replay=replay)
+        anew = set(fresh) & set(flow.parts)
+        aside = definition.set_aside(folder) if len(anew) == len(flow.parts) else None
+        made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
         old = made.old
         refuse(flow, made, folder, log)
         if made.slots:
             realtime.check_slots(spark, flow, made.slots, slots_taken)
+        if made.sinks is not None:
+            made.sinks.begin(made.spark)
         if old is not None and flow.shared is not None:
             joining = (set(made.new.streams) - set(old.streams)) | anew
-            _catch_up(made.spark, flow, made.sources, folder, joining, log)
+            _catch_up(made, flow, folder, joining, set(made.new.sinks) - set(old.sinks), log)
         definition.remember(folder, made.new)
         writer = made.writer.queryName(f"{app}.{flow.name}").option(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
@@ -156,9 +181,11 @@ def start(
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
         query = _started(spark, flow, writer, log)
     except BaseException:
+        if made is not None and made.sinks is not None:
+            made.sinks.end()
         lock.release()
         raise
-    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings), made.slots), aside
+    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings), made.slots, made.sinks), aside
 
 
 @dataclass(frozen=True)
@@ -172,10 +199,18 @@ class Planned:
     new: definition.Definition
     writer: DataStreamWriter
     slots: int
+    sinks: Delivering | None = None
 
 
 def planned(
-    spark: SparkSession, flow: Flow, log: Log, app: str, *, once: bool = False, replay: Replay | None = None
+    spark: SparkSession,
+    flow: Flow,
+    log: Log,
+    app: str,
+    *,
+    once: bool = False,
+    replay: Replay | None = None,
+    owes: bool = True,
 ) -> Planned:
     folder = definition.folder_of(log.settings, app, flow.name)
     sources = tuple(source_of(readable, log, f"{app}.{flow.name}", replay) for readable in flow.reads)
@@ -199,14 +234,15 @@ def planned(
     histories = Histories(own, log, sources, dict(old.histories) if old else {})
     with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        writer, result, whole = _writer(own, flow, sources, log, clocks, once, replay, noted)
+        plan = FlowPlan(own, flow, sources, log, folder, clocks, once, replay, owes)
+        writer, result, whole = plan.writer(noted)
     new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
         if in_real_time:
             slots = realtime.slots_of(sources, result, log)
-    return Planned(own, sources, old, new, writer, slots)
+    return Planned(own, sources, old, new, writer, slots, plan.sinks)
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
@@ -235,66 +271,18 @@ def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
 
-def _writer(
-    spark: SparkSession,
-    flow: Flow,
-    sources: tuple[AnySource, ...],
-    log: Log,
-    clocks: Path,
-    once: bool,
-    replay: Replay | None,
-    noted: list[Operator],
-) -> tuple[DataStreamWriter, DataFrame | None, DataFrame]:
-    """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
-    of."""
-    settings, spark_log = log.settings, log_file(log.settings)
-    frames = {source.readable: source.stream(spark, clocks, once) for source in sources}
-    if flow.shared is not None:
-        fanout, signed = Fanout(flow, log), frames[flow.shared]
-        for stream in flow.streams:
-            fanout.check(stream, signed, called(stream, frames, spark_log))
-        return signed.writeStream.foreachBatch(fanout).outputMode("append"), None, signed
-    (stream,) = flow.streams
-    in_real_time = realtime.runs_so(flow, log, once=once)
-    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay, at_once=in_real_time)
-    result = sides.plan(lambda: called(stream, frames, spark_log))
-    if flow.epoch_ms is not None and isinstance(result, DataFrame):
-        realtime.refuse(stream, result)
-    if sides.told is not None and sides.divides_epochs:
-        return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
-    records = output.records(stream, result)
-    writer = (
-        (output.identified(records) if in_real_time else records)
-        .writeStream.format(log.data_source.format)
-        .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
-        .options(**log.data_source.options)
-        .option("topic", settings.named(stream.output.name))
-    )
-    return writer, result, result
-
-
-def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:
-    """What the user's function gives."""
-    try:
-        return stream.body(*(frames[source] for source in stream.reads))
-    except MillraceError:
-        raise
-    except Exception as error:
-        raise failures.body_failed(stream, error, log) from error
-
-
 def _catch_up(
-    spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], folder: Path, joining: set[str], log: Log
+    made: Planned, flow: Flow, folder: Path, streams: Collection[str], sinks: Collection[str], log: Log
 ) -> None:
-    """A reader that joins a table's flow is given the table as that holds it; then it goes on with the others, without
-    a gap and without a repeat."""
+    """A reader or a sink that joins a table's flow is given the table as that holds it; then it goes on with the
+    others, without a gap and without a repeat."""
     checkpoint = folder / definition.CHECKPOINT
-    if not joining or not committed(checkpoint):
+    if not (streams or sinks) or not committed(checkpoint):
         return
-    (source,) = sources
+    (source,) = made.sources
     assert isinstance(source, TableSource)
     try:
-        Fanout(flow, log).write(source.rows_held(spark, checkpoint), joining)
+        Fanout(flow, log, made.sinks).catch_up(source.rows_held(made.spark, checkpoint), streams, sinks)
     except (PySparkException, Py4JError) as error:
         raise failures.run_failed(flow, error, log_file(log.settings)) from error
 

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from millrace.engine.delivering import Delivering
 from millrace.engine.fanout import addressed, stateful
+from millrace.engine.held import holding
 from millrace.engine.output import TIMES, records, write
 from millrace.engine.plans import analyzed
 from millrace.engine.replay import Replay
@@ -38,6 +40,7 @@ class Sides:
         self._replay, self._at_once = replay, at_once
         self.topic: str | None = None
         self.told: DataFrame | None = None
+        self.sinks: Delivering | None = None
         self._made = False
 
     def plan(self, called: Callable[[], DataFrame]) -> DataFrame:
@@ -76,17 +79,21 @@ class Sides:
             self.log.topics.ensure(self.topic, partitions=self.stream.output.partitions)
             self._made = True
 
-    def __call__(self, rows: DataFrame, _: int) -> None:
+    def __call__(self, rows: DataFrame, number: int) -> None:
         self._ensure_topic()
-        rows.persist()  # or the window would run twice
-        token = side.set(lambda _build, _topic: rows)
+        with holding(rows) as held:  # or the window would run twice
+            results = self._results(rows)
+            write(addressed(self.stream, results, self.settings).union(self._late(rows)), self.log)
+            if self.sinks is not None:
+                self.sinks.deliver({self.stream: results}, number, held)
+
+    def _results(self, told: DataFrame) -> DataFrame:
+        """What the stream's function makes of what its window has told in an epoch."""
+        token = side.set(lambda _build, _topic: told)
         try:
-            results = addressed(self.stream, self.stream.body(*self.frames), self.settings)
-            written = results.union(self._late(rows))
-            write(written, self.log)
+            return self.stream.body(*self.frames)
         finally:
             side.reset(token)
-            rows.unpersist()
 
     def _late(self, rows: DataFrame) -> DataFrame:
         assert self.topic is not None

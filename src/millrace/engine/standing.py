@@ -30,12 +30,27 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True)
+class SinkStanding:
+    """How a sink stands. `epoch` is the last that it holds, `dead` how many rows of this run its target refused, `lost`
+    how many epochs were given up because at most once was asked for."""
+
+    guarantee: str
+    epoch: int | None = None
+    owed_epochs: int = 0
+    owed_bytes: int = 0
+    dead: int = 0
+    lost: int = 0
+    trouble: str | None = None
+
+
+@dataclass(frozen=True)
 class Standing:
     """A flow since the run began. `rows_out` is None while nobody has counted any; `phases_ms` is what its epochs spent
     on what, in the words of `progress.PHASES`.
 
     `heard` is when it last gave a sign: it was started, an epoch ended, or it looked and found nothing new. `error` is
-    the sentence of its last failure, `restarts` how often it was started again, `trouble` what is wrong while it runs.
+    the sentence of its last failure, `restarts` how often it was started again, `trouble` what is wrong while it runs,
+    `sinks` how those that it writes stand.
     """
 
     flow: str
@@ -54,6 +69,7 @@ class Standing:
     error: str | None = None
     trouble: str | None = None
     last: Progress | None = None
+    sinks: Mapping[str, SinkStanding] = field(default_factory=dict)
 
     @classmethod
     def new(cls, flow: str) -> Standing:
@@ -98,9 +114,13 @@ class Standing:
         """With something that is wrong beside it, or no more."""
         return replace(self, trouble=sentence) if sentence != self.trouble else self
 
+    def delivering(self, sinks: Mapping[str, SinkStanding]) -> Standing:
+        return replace(self, sinks=sinks) if sinks != self.sinks else self
+
     def facts(self) -> dict[str, Any]:
         """As plain values, times in UTC."""
-        found = {name: value for name, value in vars(self).items() if name != "last"}
+        found = {name: value for name, value in vars(self).items() if name not in ("last", "sinks")}
+        found["sinks"] = {name: vars(sink) for name, sink in self.sinks.items()}
         if self.last is not None:
             last = {**vars(self.last), "phases_ms": dict(self.last.phases_ms)}
             found["last"] = {name: _plain(value) for name, value in last.items() if name != "flow"}

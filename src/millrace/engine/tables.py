@@ -25,8 +25,9 @@ from millrace.flow.time import AHEAD
 from millrace.kernel.calling import quoted
 from millrace.kernel.clock import Clock, install
 from millrace.log import DataSource, Log
+from millrace.sinks.contract import DIFF as DIFF
+from millrace.sinks.contract import VERSION
 
-DIFF = "__diff"
 AWAITED = "awaited"
 LOOKUP_METRIC = "millrace.lookup."
 COMMITTED = "__committed"
@@ -67,13 +68,16 @@ class TableSource:
         kind = "changes" if isinstance(self.readable, Changes) else "table"
         return f"{kind} keyed by {', '.join(self.captured.key)}"
 
-    def stream(self, spark: SparkSession, clocks: Path | None = None, once: bool = False) -> DataFrame:
-        """`clocks` and `once` are as a topic's, for whoever asks when changes were committed."""
+    def stream(
+        self, spark: SparkSession, clocks: Path | None = None, once: bool = False, *, versioned: bool = False
+    ) -> DataFrame:
+        """`clocks` and `once` are as a topic's, for whoever asks when changes were committed. With `versioned`, each
+        row has its place in the log, `__version`, for sinks."""
         install(spark)
         if isinstance(self.readable, Changes):
             raw = self._records(spark, FIRST_RECORDS_AN_EPOCH)
             return changes(raw.observe(self.metric, newest()), self.captured)
-        signed = self._signed(kernel.latest_by_key(self._records(spark, FIRST_RECORDS_AN_EPOCH)))
+        signed = self._signed(kernel.latest_by_key(self._records(spark, FIRST_RECORDS_AN_EPOCH)), versioned=versioned)
         # A lookup reads all that there is: an event must not meet the table as it was.
         records = self._records(spark)
         return offer(
@@ -110,13 +114,16 @@ class TableSource:
         return self._signed(kernel.latest_rows(raw))
 
     def rows_held(self, spark: SparkSession, checkpoint: Path) -> DataFrame:
-        """The table as a batch, as the flow with this checkpoint left it. Signed, all +1."""
-        return self._signed(kernel.latest_held(spark, str(checkpoint)))
+        """The table as a batch, as the flow with this checkpoint left it. Signed, all +1, with `__version`."""
+        return self._signed(kernel.latest_held(spark, str(checkpoint)), versioned=True)
 
-    def _signed(self, rows: DataFrame) -> DataFrame:
+    def _signed(self, rows: DataFrame, *, versioned: bool = False) -> DataFrame:
         """Columns of the table and `__diff`."""
+        if versioned:  # before the table's columns are there, one of which may be called `offset`
+            rows = rows.withColumn(VERSION, F.col("offset"))
         typed = reading.typed(self._understood(rows, self.metric, F.col("row").isNotNull()), self.captured)
-        return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), DIFF)
+        own = (DIFF, VERSION) if versioned else (DIFF,)
+        return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), *own)
 
     def _looked_up(self, found: DataFrame) -> DataFrame:
         return self._understood(found, f"{LOOKUP_METRIC}{next(_numbers)}", F.col("error").isNull())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import time
 from datetime import UTC, datetime
@@ -10,12 +11,14 @@ from random import Random
 from typing import Any
 
 from millrace.engine.failures import first_line
-from millrace.errors import MillraceError, TrafficFailed
+from millrace.errors import MillraceError, ServerError, TrafficFailed
 from millrace.flow import Traffic
 from millrace.flow.loading import user_line
 from millrace.log import Log
 
 _TICK_S = 0.05
+
+_logger = logging.getLogger("millrace.engine")
 
 
 class TrafficThread(threading.Thread):
@@ -73,3 +76,15 @@ class TrafficThread(threading.Thread):
         where = user_line(error) or self.traffic.where
         kind, reason = type(error).__name__, first_line(str(error))
         return TrafficFailed(name=self.traffic.name, kind=kind, reason=reason, where=where)
+
+
+def renew(makers: list[TrafficThread], log: Log) -> None:
+    """Raises what a maker's function raised. One that met a server's trouble begins anew, as flows do."""
+    for place, maker in enumerate(makers):
+        failure = maker.failure()
+        if isinstance(failure, ServerError):
+            _logger.warning("made-up traffic %s begins anew: %s", maker.traffic.name, failure)
+            makers[place] = TrafficThread(maker.traffic, log)
+            makers[place].start()
+        elif failure is not None:
+            raise failure

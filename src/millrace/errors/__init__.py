@@ -12,7 +12,9 @@ from millrace.errors.base import MillraceError as MillraceError
 from millrace.errors.base import ServerError as ServerError
 from millrace.errors.base import UserError as UserError
 from millrace.errors.base import Where as Where
+from millrace.errors.base import caller as caller
 from millrace.errors.base import nearest as nearest
+from millrace.errors.base import shown as shown
 from millrace.errors.capture import *  # noqa: F403
 from millrace.errors.cli import *  # noqa: F403
 from millrace.errors.config import *  # noqa: F403
@@ -23,4 +25,5 @@ from millrace.errors.local import *  # noqa: F403
 from millrace.errors.log import *  # noqa: F403
 from millrace.errors.machine import *  # noqa: F403
 from millrace.errors.serve import *  # noqa: F403
+from millrace.errors.sinks import *  # noqa: F403
 from millrace.errors.testing import *  # noqa: F403

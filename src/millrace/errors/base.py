@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -17,6 +19,20 @@ class Where:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def caller(depth: int = 2) -> Where:
+    """The line of the user's code that called the function that calls this one."""
+    frame = sys._getframe(depth)
+    return Where(shown(frame.f_code.co_filename), frame.f_lineno)
+
+
+def shown(file: str) -> str:
+    """A file's path as people type it: from the current folder where it is below that."""
+    try:
+        return str(Path(file).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file
 
 
 class MillraceError(Exception):

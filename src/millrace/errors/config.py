@@ -41,6 +41,12 @@ class DatabaseUnknown(UserError):
     fix = 'add [databases.{name}] with url = "env:NAME" to millrace.toml'
 
 
+class SinkServerUnknown(UserError):
+    code = "MR-SINK-SERVER-UNKNOWN"
+    text = "there is no server for sinks named {name!r} in the configuration{hint}"
+    fix = 'add [sinks.{name}] with url = "env:NAME" to millrace.toml'
+
+
 class DurationInvalid(UserError):
     code = "MR-DURATION-INVALID"
     text = "{text!r} is not a duration"

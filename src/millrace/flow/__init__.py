@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from millrace.flow import late
 from millrace.flow.app import App
+from millrace.flow.deliveries import Delivery
 from millrace.flow.graph import Edge, Graph
 from millrace.flow.loading import load_app
 from millrace.flow.nodes import Input, Node, Readable, Stream, Topic, Traffic
@@ -19,6 +20,7 @@ __all__ = [
     "App",
     "Changes",
     "Database",
+    "Delivery",
     "Edge",
     "Fixed",
     "Graph",

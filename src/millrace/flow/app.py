@@ -21,6 +21,7 @@ from millrace.errors import (
 )
 from millrace.flow import schema as schemas
 from millrace.flow import topics
+from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.graph import Graph
 from millrace.flow.nodes import (
     PARTITIONS,
@@ -224,7 +225,22 @@ class App:
 
     def graph(self) -> Graph:
         """The whole of it, checked: frozen nodes and edges, in the order of the data's way."""
-        return Graph.of(self.name, self.where, tuple(self._nodes.values()))
+        return Graph.of(self.name, self.where, (*self._nodes.values(), *self._deliveries()))
+
+    def _deliveries(self) -> list[Delivery]:
+        """All sinks, each of another name: ledgers, folders and dead letters are called so."""
+        delivered: list[Delivered] = []
+        for node in self._nodes.values():
+            delivered += node.tables.values() if isinstance(node, Database) else ()
+            delivered += (node,) if isinstance(node, Delivered) else ()
+        found: dict[str, Delivery] = {}
+        for delivery in (each for node in delivered for each in node.deliveries):
+            name = checked_name("a sink", delivery.name, delivery.where)
+            first = found.get(name) or self._nodes.get(name)
+            if first is not None:
+                raise NameTaken(name=name, kind=kind(first), first=first.where, where=delivery.where)
+            found[name] = delivery
+        return list(found.values())
 
     def _add(self, node: Node) -> None:
         first = self._nodes.get(node.name)

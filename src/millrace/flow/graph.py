@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from millrace import durations
 from millrace.capture.definition import Capture
 from millrace.errors import CycleFound, Where
-from millrace.flow.nodes import Node, Stream, Topic, Traffic
+from millrace.flow.deliveries import Delivery
+from millrace.flow.nodes import Node, Stream, Topic, Traffic, kind
 from millrace.flow.tables import Changes, Database, Table
 
 GUARANTEE = "at least once"
@@ -39,6 +40,8 @@ class Graph:
             nodes[node] = None
             if isinstance(node, Stream):
                 nodes.update(dict.fromkeys((node.output, *node.reads)))
+            if isinstance(node, Delivery):
+                nodes[node.of] = None
         edges = tuple(edge for node in nodes for edge in _edges(node, nodes))
         return cls(app, where, _ordered(tuple(nodes), edges), edges)
 
@@ -55,12 +58,16 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, Database))
 
     @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Delivery))
+
+    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Traffic))
 
     def text(self) -> str:
         """For people: one line a node, in the order of the data's way, each with the line that made it."""
-        rows = [(_kind(node), node.name, _facts(node), str(node.where)) for node in self.nodes]
+        rows = [(kind(node), node.name, _facts(node), str(node.where)) for node in self.nodes]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
         lines = [f"app {self.app} ({self.where})"]
         for row in rows:
@@ -70,14 +77,15 @@ class Graph:
 
     def mermaid(self) -> str:
         """For a page: Mermaid's flowchart; topics and tables are cylinders, streams boxes, made-up traffic
-        hexagons, captured databases boxes with double sides."""
+        hexagons, captured databases boxes with double sides, sinks flags."""
         numbers = {node: f"n{place}" for place, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for node, number in numbers.items():
             opening, closing = _SHAPES[type(node)]
             lines.append(f"  {number}{opening}{_quoted(node.name)}{closing}")
         for edge in self.edges:
-            label = f"|{_quoted(GUARANTEE)}|" if isinstance(edge.source, Stream) else ""
+            kept = _guarantee(edge)
+            label = f"|{_quoted(kept)}|" if kept else ""
             lines.append(f"  {numbers[edge.source]} -->{label} {numbers[edge.target]}")
         return "\n".join(lines)
 
@@ -89,7 +97,14 @@ _SHAPES: dict[type[Node], tuple[str, str]] = {
     Database: ("[[", "]]"),
     Table: ("[(", ")]"),
     Changes: ("[(", ")]"),
+    Delivery: (">", "]"),
 }
+
+
+def _guarantee(edge: Edge) -> str | None:
+    if isinstance(edge.target, Delivery):
+        return edge.target.guarantee
+    return GUARANTEE if isinstance(edge.source, Stream) else None
 
 
 def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
@@ -97,6 +112,8 @@ def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
         return (*(Edge(source, node) for source in dict.fromkeys(node.reads)), Edge(node, node.output))
     if isinstance(node, Traffic):
         return (Edge(node, node.topic),)
+    if isinstance(node, Delivery):
+        return (Edge(node.of, node),)
     if isinstance(node, Database):
         tables = [each for each in nodes if isinstance(each, Table | Changes)]
         return tuple(Edge(node, each) for each in tables if _captured(each) is node.capture)
@@ -142,10 +159,6 @@ def _cycle(open_nodes: list[Node]) -> CycleFound:
     return CycleFound(name=last.name, path=" -> ".join(steps), where=last.where)
 
 
-def _kind(node: Node) -> str:
-    return type(node).__name__.lower()
-
-
 def _facts(node: Node) -> str:
     if isinstance(node, Traffic):
         return f"-> {node.topic.name}, {node.rate:g} made-up events a second"
@@ -158,6 +171,8 @@ def _facts(node: Node) -> str:
         if node.epoch_ms is not None:
             facts.append(f"in real time, epochs of {durations.spoken(node.epoch_ms)}")
         return "; ".join([*facts, GUARANTEE])
+    if isinstance(node, Delivery):
+        return f"{node.of.name} -> {node.sink.kind}; {node.guarantee}"
     if isinstance(node, Database):
         kept = durations.spoken(node.capture.history_ms)
         return f"captures {', '.join(node.capture.tables)}; every change kept {kept}"

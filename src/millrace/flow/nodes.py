@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from millrace.errors import NameInvalid, Where
+from millrace.errors import caller as caller
+from millrace.errors import shown as shown
+from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.tables import Changes, Database, Table
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 # Nodes are compared by identity: two topics of the same name are two definitions, and an error.
 @dataclass(frozen=True, eq=False)
-class Topic:
+class Topic(Delivered):
     """A named log of JSON records with these columns (a Spark DDL string).
 
     `time` is the column that says when an event happened, `lateness` how long to wait for events that come late. A
@@ -54,12 +55,13 @@ class Topic:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(Delivered):
     """A flow: an ordinary function of DataFrames, whose result goes to a topic.
 
     It can be called as the function that it is, and given to another stream, which then reads its topic. In real time
     rows leave at once; an epoch takes `epoch_ms`, and at its end the watermark moves and what was done is committed.
-    Guarantee: at least once. After a crash the rows of the last epoch may come again; nothing is lost.
+    Guarantee: at least once. After a crash the rows of the last epoch may come again; nothing is lost. Sinks that it is
+    given with `.to(…)` have guarantees of their own.
     """
 
     name: str
@@ -98,28 +100,15 @@ class Traffic:
 
 Readable: TypeAlias = Topic | Table | Changes
 Input: TypeAlias = Readable | Stream
-Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes
+Deliverable: TypeAlias = Table | Stream | Topic
+Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes | Delivery
 
 
 def kind(node: Node) -> str:
-    return type(node).__name__.lower()
+    return "sink" if isinstance(node, Delivery) else type(node).__name__.lower()
 
 
 def checked_name(kind: str, name: object, where: Where | None) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise NameInvalid(kind=kind, name=name, longest=LONGEST_NAME, where=where)
     return name
-
-
-def caller(depth: int = 2) -> Where:
-    """The line of the user's code that called the function that calls this one."""
-    frame = sys._getframe(depth)
-    return Where(shown(frame.f_code.co_filename), frame.f_lineno)
-
-
-def shown(file: str) -> str:
-    """A file's path as people type it: from the current folder where it is below that."""
-    try:
-        return str(Path(file).resolve().relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return file

@@ -8,13 +8,14 @@ from types import MappingProxyType
 
 from millrace.capture.definition import Capture
 from millrace.errors import TableUnknown, Where, nearest
+from millrace.flow.deliveries import Delivered
 
 FORMATS = ("debezium",)
 
 
 # Nodes are compared by identity, as everywhere in a graph.
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(Delivered):
     """Rows that change, known by a key. A stream that reads it is given signed rows: the columns, and `__diff`, +1 for
     a row that came and -1 for one that went.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from millrace.engine.progress import Progress
-from millrace.engine.standing import Standing
+from millrace.engine.standing import SinkStanding, Standing
 from millrace.exposition import Metric, Sample, exposition
 
 
@@ -56,7 +56,25 @@ _LAST: tuple[tuple[Metric, Callable[[Progress], float | None]], ...] = (
 
 _PHASES = _flow("phase_seconds_total", "what epochs spent their time on, by phase")
 
-METRICS: tuple[Metric, ...] = (*(metric for metric, _ in _SUMS), *(metric for metric, _ in _LAST), _PHASES)
+
+def _sink(name: str, about: str) -> Metric:
+    return Metric(f"millrace_sink_{name}", "counter" if name.endswith("_total") else "gauge", about)
+
+
+_SINKS: tuple[tuple[Metric, Callable[[SinkStanding], float | None]], ...] = (
+    (_sink("last_epoch", "number of the last epoch that the sink holds"), lambda sink: sink.epoch),
+    (_sink("owed_epochs", "epochs that the sink does not hold yet"), lambda sink: sink.owed_epochs),
+    (_sink("owed_bytes", "their rows, on disk"), lambda sink: sink.owed_bytes),
+    (_sink("dead_rows_total", "rows that the target refused, in the dead letters"), lambda sink: sink.dead),
+    (_sink("lost_epochs_total", "epochs given up, where at most once was asked for"), lambda sink: sink.lost),
+)
+
+METRICS: tuple[Metric, ...] = (
+    *(metric for metric, _ in _SUMS),
+    *(metric for metric, _ in _LAST),
+    _PHASES,
+    *(metric for metric, _ in _SINKS),
+)
 
 
 def metrics(app: str, standings: Iterable[Standing]) -> str:
@@ -72,3 +90,6 @@ def _samples(app: str, standing: Standing) -> Iterator[Sample]:
             yield metric, labels, told(standing.last)
     for phase, spent_ms in standing.phases_ms.items():
         yield _PHASES, {**labels, "phase": phase}, spent_ms / 1000
+    for name, sink in standing.sinks.items():
+        for metric, of_sink in _SINKS:
+            yield metric, {**labels, "sink": name}, of_sink(sink)

@@ -42,6 +42,7 @@ from millrace.testing import tables
 from millrace.testing.checkpoints import forget_commit
 from millrace.testing.folder import CRASHED, FolderLog
 from millrace.testing.given import Given, changes, moment, records
+from millrace.testing.recorded import recorded
 from millrace.testing.tables import Rows
 
 Crash: TypeAlias = Literal["before write", "after write", "after commit"]
@@ -198,7 +199,7 @@ class Play:
             self.progress += run.stop()
 
     def rows(self, of: Stream | Topic | str) -> list[dict[str, Any]]:
-        """All records of a topic as rows."""
+        """All records of a topic as rows; by a sink's name, what it was given, with `__diff`."""
         name = self._known(of, caller())
         return [record.json() for record in self.log.read(name)] if self.log.topics.exists(name) else []
 
@@ -268,6 +269,7 @@ class Play:
         options |= {"spark": self.spark, "log": self.log, "trigger": "0 seconds"}
         options |= {"traffic": False, "captures": False, "trial": True}
         run = Run(self.app, self._settings, **options)
+        run.graph = recorded(run.graph, self.log)
         if run.replay is not None:  # it wants to make its topics itself
             run.replay.begin(definition.folder_of(self._settings, run.graph.app, "any").parent, self.log)
         for topic in run.graph.topics:

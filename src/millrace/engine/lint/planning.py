@@ -14,9 +14,10 @@ from millrace.engine import failures, output
 from millrace.engine.fanout import Fanout
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed
-from millrace.engine.running import called, source_of
+from millrace.engine.running import source_of
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
+from millrace.engine.writing import called
 from millrace.flow import Changes, Stream, Table
 from millrace.log import Log
 

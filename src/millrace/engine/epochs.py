@@ -1,0 +1,49 @@
+"""An epoch as sinks know it: its number, and the offsets that it read, from the checkpoint of its flow.
+
+Spark writes what an epoch is going to read before it begins (`offsets/N`), and it is done with that again after a
+crash: so the two files N-1 and N say what N reads, while it runs and afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace.engine.stopping import epochs
+from millrace.sinks.ledger import Epoch, ranges_of
+
+_HEAD = 2  # the format's version, then the epoch's metadata, then one line a source
+
+
+def epoch_of(flow: str, checkpoint: Path, number: int) -> Epoch:
+    ends, starts = offsets(checkpoint, number), offsets(checkpoint, number - 1)
+    sources = []
+    for place, end in enumerate(ends):
+        start = starts[place] if place < len(starts) else {}
+        sources.append(
+            {
+                topic: {part: [start.get(topic, {}).get(part), last] for part, last in parts.items()}
+                for topic, parts in end.items()
+            }
+        )
+    return Epoch(flow, number, ranges_of(sources))
+
+
+def last_committed(flow: str, checkpoint: Path) -> Epoch | None:
+    done = epochs(checkpoint / "commits")
+    return epoch_of(flow, checkpoint, done[-1]) if done else None
+
+
+def offsets(checkpoint: Path, number: int) -> list[Mapping[str, Mapping[str, int]]]:
+    """For each source the offsets, by topic and partition, up to which an epoch reads; nothing of one not read yet."""
+    path = checkpoint / "offsets" / str(number)
+    return [_offsets(line) for line in path.read_text(encoding="utf-8").splitlines()[_HEAD:]] if path.exists() else []
+
+
+def _offsets(line: str) -> Mapping[str, Mapping[str, int]]:
+    try:
+        found = json.loads(line)
+    except ValueError:  # "-": nothing was read of this source yet
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,281 @@
+"""One sink of a running flow: a thread of its own writes its epochs, in their order, one at a time.
+
+An epoch is first tried while the flow waits. If the server does not take it in a bounded time, the epoch is *owed*: its
+rows are kept on disk (`owed`), the flow goes on, and this thread writes what is owed once the server answers, each
+epoch with its own number and ranges. What is owed has a limit; at that the flow waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.engine.held import Held
+from millrace.engine.owed import Owed
+from millrace.engine.refusals import Refusals
+from millrace.engine.restarts import MOST_TRIES_ONCE, Restarts
+from millrace.engine.standing import SinkStanding
+from millrace.errors import EpochsOwed, MillraceError, ServerError, SinkFailed
+from millrace.flow import Delivery
+from millrace.log import Log
+from millrace.sinks.contract import Feed, Writer
+from millrace.sinks.ledger import Epoch, FileLedger
+from millrace.sinks.tasks import reason_of
+
+# How long a flow waits for a sink that fails to take an epoch, and for one that neither fails nor ends: a large epoch
+# may take its time.
+TRY_S = 10.0
+HANGS_S = 60.0
+_AGAIN_S = 1.0
+_LOOK_S = 0.5
+# How long the end of a flow waits for what a sink is at; a server that hangs is left behind.
+END_S = 15.0
+
+_logger = logging.getLogger("millrace.engine")
+
+
+@dataclass
+class _Attempt:
+    """An epoch that the flow waits for."""
+
+    epoch: Epoch
+    rows: DataFrame
+    held: Held
+    until: float
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+class Lane(threading.Thread):
+    """`folder` is the sink's own beside the checkpoint. Without `owes`, what cannot be written fails at once."""
+
+    def __init__(self, delivery: Delivery, feed: Feed, flow: str, folder: Path, log: Log, *, owes: bool = True) -> None:
+        super().__init__(name=f"sink {delivery.name}", daemon=True)
+        self.delivery, self.feed = delivery, feed
+        self._flow, self._folder, self._settings, self._owes = flow, folder, log.settings, owes
+        self._pool = folder.parent.parent.name
+        self._owed = Owed(folder / "owed", delivery.name, delivery.where)
+        self._refusals = Refusals(log, delivery.name)
+        self._writer: Writer | None = None
+        self._attempt: _Attempt | None = None
+        self._spark: SparkSession | None = None
+        self._changed = threading.Condition()
+        self._tries = Restarts()
+        self._trouble: MillraceError | None = None
+        self._lasting: MillraceError | None = None
+        self._epoch: int | None = None
+        self._lost = 0
+        self._skipped = False
+        self._ended = False
+
+    def begin(self, spark: SparkSession) -> None:
+        """Opens the sink: what its target cannot take is told before the flow starts; a server that is away, later."""
+        self._spark = spark
+        try:
+            self._opened()
+        except ServerError as error:
+            if not self._owes:
+                raise
+            self._in_trouble(error)
+        self.start()
+
+    def offer(self, epoch: Epoch, rows: DataFrame, held: Held) -> None:
+        """Begins to write an epoch, unless older ones are owed. `held` is what the rows are made of."""
+        self._skipped = self._skips(epoch)
+        with self._changed:
+            self._attempt = None
+            if not self._skipped and not self._owed.epochs:
+                held.take()
+                self._attempt = _Attempt(epoch, rows, held, time.monotonic() + (TRY_S if self._owes else 0.0))
+            self._changed.notify_all()
+
+    def settle(self, epoch: Epoch, rows: DataFrame) -> None:
+        """Returns when the epoch is written, or owed."""
+        if self._lasting is not None:
+            raise self._lasting
+        if self._skipped or self._written():
+            return
+        if self.delivery.guarantee == "at most once":
+            self._lose(epoch)
+        else:
+            self._owe(epoch, rows)
+
+    def _written(self) -> bool:
+        """Waits for the attempt, if there is one. Raises what will not pass, or may not be owed."""
+        attempt = self._attempt
+        if attempt is None or not attempt.done.wait(HANGS_S if self._owes else None):
+            return False
+        if attempt.error is None:
+            return True
+        if isinstance(attempt.error, ServerError) and self._owes:
+            return False
+        raise attempt.error
+
+    def standing(self) -> SinkStanding:
+        return SinkStanding(
+            self.delivery.guarantee,
+            self._epoch,
+            self._owed.epochs,
+            self._owed.bytes,
+            self._refusals.kept,
+            self._lost,
+            None if self._trouble is None else self._trouble.sentence(),
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is owed that a run with an end would still wait for."""
+        return bool(self._owed.epochs) and self._tries.in_a_row < MOST_TRIES_ONCE and self._lasting is None
+
+    def owes(self) -> MillraceError | None:
+        """Why it does not hold all that it was given, if it does not."""
+        if not self._owed.epochs:
+            return None
+        if self._lasting is not None:
+            return self._lasting
+        reason = "its server was away" if self._trouble is None else self._trouble.what
+        return EpochsOwed(sink=self.delivery.name, epochs=self._owed.epochs, reason=reason, where=self.delivery.where)
+
+    def leave(self) -> None:
+        """Ends after what it is at."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def end(self, wait_s: float = END_S) -> None:
+        self.leave()
+        if self.is_alive():
+            self.join(wait_s)
+        if not self.is_alive():
+            self._close()
+
+    def run(self) -> None:
+        assert self._spark is not None
+        # Its jobs take turns with those of other flows, as the flow's own do.
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._pool)
+        while not self._ended:
+            with self._changed:
+                attempt, head = self._attempt, self._owed.first()
+                if attempt is not None and attempt.done.is_set():
+                    attempt = None
+                if attempt is None and (head is None or self._lasting or not self._tries.due(time.monotonic())):
+                    self._changed.wait(_LOOK_S)
+                    continue
+            if attempt is not None:
+                self._try(attempt)
+            elif head is not None:
+                self._pay(head)
+
+    def _try(self, attempt: _Attempt) -> None:
+        """Writes an epoch while the flow waits, more than once if there is time."""
+        while True:
+            try:
+                self._write(attempt.epoch, attempt.rows)
+            except Exception as error:
+                again = isinstance(error, ServerError) and time.monotonic() + _AGAIN_S < attempt.until
+                if isinstance(error, ServerError):
+                    self._in_trouble(error)
+                if again and not self._ended and self.delivery.guarantee != "at most once":
+                    time.sleep(_AGAIN_S)
+                    continue
+                attempt.error = error
+            attempt.done.set()
+            with contextlib.suppress(Py4JError):
+                attempt.held.let_go()
+            return
+
+    def _pay(self, epoch: Epoch) -> None:
+        """Writes the oldest epoch that is owed."""
+        assert self._spark is not None
+        try:
+            self._write(epoch, self._owed.rows(self._spark, epoch, self.feed))
+        except ServerError as error:
+            self._in_trouble(error)
+        except (MillraceError, PySparkException, Py4JError, OSError) as error:
+            self._stuck(error)
+        else:
+            with self._changed:
+                self._owed.written(epoch)
+                if not self._owed.epochs:
+                    _logger.info("%s holds again all that it owed", self.delivery.name, extra=self._told("paid"))
+                self._changed.notify_all()
+
+    def _write(self, epoch: Epoch, rows: DataFrame) -> None:
+        checked = self.delivery.asked not in ("at least once", "at most once")
+        given = epoch if checked else Epoch(epoch.flow, epoch.number, epoch.ranges, checked=False)
+        try:
+            self._opened().write(given, rows, lambda refused: self._refusals.keep(self._flow, epoch.number, refused))
+        except BaseException:
+            self._close()
+            raise
+        self._epoch, self._trouble, self._tries = epoch.number, None, Restarts()
+
+    def _opened(self) -> Writer:
+        if self._writer is None:
+            self._writer = self.delivery.sink.open(self._settings, self._flow, self.feed, self._folder)
+        return self._writer
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            with contextlib.suppress(Exception):
+                self._writer.close()
+            self._writer = None
+
+    def _in_trouble(self, error: MillraceError) -> None:
+        wait_s, news = self._tries.failed(time.monotonic(), str(error), random.random())  # noqa: S311 -- apart is enough
+        self._trouble = error
+        level = logging.WARNING if news else logging.DEBUG
+        _logger.log(
+            level, "%s is tried again in %.0f s: %s", self.delivery.name, wait_s, error, extra=self._told("try")
+        )
+
+    def _stuck(self, error: Exception) -> None:
+        if not isinstance(error, MillraceError):
+            error = SinkFailed(sink=self.delivery.name, reason=reason_of(error), where=self.delivery.where)
+        self._trouble = self._lasting = error
+        _logger.error("%s", error, extra=self._told("failure"))
+
+    def _told(self, event: str) -> dict[str, Any]:
+        return {"event": event, "flow": self._flow, "sink": self.delivery.name}
+
+    def _owe(self, epoch: Epoch, rows: DataFrame) -> None:
+        limit = self._settings.run.owed_mb * 1_000_000
+        with self._changed:
+            while self._owed.bytes >= limit and not self._ended and self._lasting is None:
+                self._changed.wait(_LOOK_S)
+        if self._lasting is not None:
+            raise self._lasting
+        self._owed.put(epoch, rows)
+        with self._changed:
+            self._attempt = None
+            self._changed.notify_all()
+
+    def _skips(self, epoch: Epoch) -> bool:
+        """With at most once an epoch is written down before it is tried: whatever then happens, it is not again."""
+        if self.delivery.guarantee != "at most once":
+            return False
+        begun = FileLedger(self._folder / "begun")
+        held = begun.held()
+        if held is not None and held.number >= epoch.number:
+            return True
+        begun.write(epoch)
+        return False
+
+    def _lose(self, epoch: Epoch) -> None:
+        self._lost += 1
+        told = "%s does not hold epoch %d, and at most once was asked for: %s"
+        _logger.warning(told, self.delivery.name, epoch.number, self._trouble, extra=self._told("lost"))
+
+
+def lane_of(delivery: Delivery, feed: Feed, flow: str, folder: Path, log: Log, *, owes: bool) -> Lane:
+    return Lane(delivery, feed, flow, folder / "sinks" / delivery.name, log, owes=owes)

@@ -1,0 +1,127 @@
+"""A flow's definition as a query that is ready to start: its functions are called, and what follows is chosen by what
+they gave and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from millrace.engine import failures, output, realtime
+from millrace.engine.definition import AnySource
+from millrace.engine.delivering import Delivering
+from millrace.engine.fanout import Fanout
+from millrace.engine.feeding import feed_of
+from millrace.engine.outlet import Outlet
+from millrace.engine.plan import Flow
+from millrace.engine.replay import Replay
+from millrace.engine.session import log_file
+from millrace.engine.sides import Sides
+from millrace.engine.tables import TableSource
+from millrace.errors import MillraceError
+from millrace.flow import Readable, Stream
+from millrace.flow.nodes import Deliverable
+from millrace.flow.operators import Operator
+from millrace.log import Log
+from millrace.sinks.contract import VERSION
+
+
+@dataclass
+class FlowPlan:
+    """`sinks` is there after `writer`, if the flow has some."""
+
+    spark: SparkSession
+    flow: Flow
+    sources: tuple[AnySource, ...]
+    log: Log
+    folder: Path
+    clocks: Path
+    once: bool
+    replay: Replay | None
+    owes: bool
+    sinks: Delivering | None = field(default=None, init=False)
+
+    def writer(self, noted: list[Operator]) -> tuple[DataStreamWriter, DataFrame | None, DataFrame]:
+        """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
+        of."""
+        if self.flow.shared is not None:
+            return self._of_table()
+        frames = {source.readable: source.stream(self.spark, self.clocks, self.once) for source in self.sources}
+        if self.flow.topic is not None:
+            return self._of_topic(frames[self.flow.topic])
+        return self._of_stream(frames, noted)
+
+    def _of_table(self) -> tuple[DataStreamWriter, None, DataFrame]:
+        (source,) = self.sources
+        assert isinstance(source, TableSource)
+        whole = source.stream(self.spark, self.clocks, self.once, versioned=bool(self.flow.sinks))
+        signed = whole.drop(VERSION) if self.flow.sinks else whole
+        fanout = Fanout(self.flow, self.log)
+        results: dict[Deliverable, DataFrame] = {source.table: whole}
+        for stream in self.flow.streams:
+            results[stream] = called(stream, {source.readable: signed}, log_file(self.log.settings))
+            fanout.check(stream, signed, results[stream])
+        fanout.sinks = self._deliver(results, source.captured.key)
+        return whole.writeStream.foreachBatch(fanout).outputMode("append"), None, whole
+
+    def _of_topic(self, rows: DataFrame) -> tuple[DataStreamWriter, None, DataFrame]:
+        assert self.flow.topic is not None
+        sinks = self._deliver({self.flow.topic: rows})
+        assert sinks is not None
+        outlet = Outlet(self.flow.topic, self.log, sinks)
+        return rows.writeStream.foreachBatch(outlet).outputMode("append"), None, rows
+
+    def _of_stream(
+        self, frames: Mapping[Readable, DataFrame], noted: list[Operator]
+    ) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
+        (stream,) = self.flow.streams
+        in_real_time = realtime.runs_so(self.flow, self.log, once=self.once)
+        sides = Sides(stream, [frames[source] for source in stream.reads], self.log, self.replay, at_once=in_real_time)
+        result = sides.plan(lambda: called(stream, frames, log_file(self.log.settings)))
+        if self.flow.epoch_ms is not None and isinstance(result, DataFrame):
+            realtime.refuse(stream, result)
+        if sides.told is not None and sides.divides_epochs:
+            sides.sinks = self._deliver({stream: result})
+            return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
+        records = output.records(stream, result)
+        mode = "update" if in_real_time else output.output_mode(stream, result, noted)
+        if (sinks := self._deliver({stream: result})) is not None:
+            outlet = Outlet(stream, self.log, sinks)
+            return result.writeStream.foreachBatch(outlet).outputMode(mode), result, result
+        writer = (
+            (output.identified(records) if in_real_time else records)
+            .writeStream.format(self.log.data_source.format)
+            .outputMode(mode)
+            .options(**self.log.data_source.options)
+            .option("topic", self.log.settings.named(stream.output.name))
+        )
+        return writer, result, result
+
+    def _deliver(self, results: Mapping[Deliverable, DataFrame], table: tuple[str, ...] = ()) -> Delivering | None:
+        """The sinks, each checked with what it will be given; `table` is the key of the table that is read."""
+        feeds = {}
+        for delivery in self.flow.sinks:
+            schema, of = results[delivery.of].schema, delivery.of
+            if isinstance(of, Stream):
+                feeds[delivery] = feed_of(delivery, schema, stream=of.key)
+            else:
+                feeds[delivery] = feed_of(delivery, schema, table=table)
+        if not feeds:
+            return None
+        app = self.folder.parent.name
+        self.sinks = Delivering(f"{app}.{self.flow.name}", self.folder, self.log, feeds, owes=self.owes)
+        return self.sinks
+
+
+def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:
+    """What the user's function gives."""
+    try:
+        return stream.body(*(frames[source] for source in stream.reads))
+    except MillraceError:
+        raise
+    except Exception as error:
+        raise failures.body_failed(stream, error, log) from error

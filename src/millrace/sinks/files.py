@@ -1,0 +1,115 @@
+"""Files: each epoch is a folder of Parquet or JSON files, there as a whole or not at all.
+
+<path>/epoch=12/part-….parquet
+<path>/epoch=12/_ledger.json       who wrote it, and what was read for it
+<path>/_drafts/…                   what is being written: readers pass over names that begin with `_`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from millrace.config import Settings
+from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
+from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
+from millrace.sinks.ledger import Entry, Epoch, due, entry_text, write_whole
+from millrace.sinks.tasks import JSON_OPTIONS, reason_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS = ("parquet", "json")
+EPOCH, LEDGER, DRAFTS = "epoch=", "_ledger.json", "_drafts"
+
+
+def files(path: str, *, format: Literal["parquet", "json"] = "parquet", name: str | None = None) -> Files:  # noqa: A002
+    """Writes every row to files: each epoch a folder of Parquet or JSON (a line a row) below `path`, which is taken
+    from the project's folder. Of a table, rows that came and rows that went, with `__diff` and `__version`.
+
+    Guarantee: exactly once. An epoch's folder is put in its place by one rename, with the ledger inside; readers never
+    see half an epoch. The path must be on a mounted file system that the driver and all executors share.
+    """
+    where = caller()
+    if not isinstance(path, str) or not path.strip("./ "):
+        remedy = 'name a folder: mr.files("out/orders")'
+        raise OptionInvalid(name="mr.files", option="path", given=path, remedy=remedy, where=where)
+    if format not in FORMATS:
+        remedy = f"choose from {', '.join(FORMATS)}"
+        raise OptionInvalid(name="mr.files", option="format", given=format, remedy=remedy, where=where)
+    return Files(sink_name("files", path, name), where, path=path, format=format)
+
+
+@dataclass(frozen=True, eq=False)
+class Files(Sink):
+    kind: ClassVar[str] = "files"
+    guarantee: ClassVar[Guarantee] = "exactly once"
+    wants: ClassVar[Literal["keys", "rows", "either"]] = "rows"
+
+    path: str = field(kw_only=True)
+    format: str = field(kw_only=True)
+
+    def check(self, feed: Feed) -> None:
+        for column in feed.columns.names:
+            if column == EPOCH.rstrip("="):
+                remedy = "give that column another name: the folders of epochs are called so"
+                raise SinkColumnUnfit(
+                    sink=self.name, column=column, reason="the name is taken", remedy=remedy, where=self.where
+                )
+
+    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
+        root = (settings.folder / Path(self.path).expanduser()).resolve()
+        return FilesWriter(self, root, flow, feed)
+
+
+class FilesWriter(Writer):
+    def __init__(self, sink: Files, root: Path, flow: str, feed: Feed) -> None:
+        self._sink, self._root, self._flow, self._feed = sink, root, flow, feed
+
+    def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:  # noqa: ARG002 -- files take every row
+        try:
+            if not due(self._sink.name, epoch, self._held(), self._sink.where):
+                return
+            draft = self._root / DRAFTS / f"{epoch.number}"
+            shutil.rmtree(draft, ignore_errors=True)
+            self._fill(draft, rows)
+            write_whole(draft / LEDGER, entry_text(epoch))
+            _sync(draft)
+            os.rename(draft, self._root / f"{EPOCH}{epoch.number}")  # noqa: PTH104 -- a folder that is there is refused
+            _sync_one(self._root)
+        except OSError as error:
+            raise SinkFailed(sink=self._sink.name, reason=reason_of(error), where=self._sink.where) from error
+
+    def _fill(self, draft: Path, rows: DataFrame) -> None:
+        kept = [*self._feed.columns.names, *((DIFF, VERSION) if self._feed.signed else ())]
+        writer = rows.select(*(f"`{name.replace('`', '``')}`" for name in kept)).write
+        options = JSON_OPTIONS if self._sink.format == "json" else {}
+        writer.format(self._sink.format).options(**options).save(draft.as_uri())
+
+    def _held(self) -> Entry | None:
+        numbers = [int(path.name[len(EPOCH) :]) for path in self._root.glob(f"{EPOCH}*")]
+        if not numbers:
+            return None
+        told = json.loads((self._root / f"{EPOCH}{max(numbers)}" / LEDGER).read_text(encoding="utf-8"))
+        if told["flow"] != self._flow:
+            raise FilesTaken(sink=self._sink.name, path=self._root, flow=told["flow"], where=self._sink.where)
+        return Entry(int(told["epoch"]), str(told["ranges"]))
+
+
+def _sync(folder: Path) -> None:
+    """A rename is for good only after what it renames is."""
+    for path in folder.iterdir():
+        _sync_one(path)
+    _sync_one(folder)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,295 @@
+"""`SinkSuite`: the tests that every sink passes, Millrace's own and users'.
+
+    class TestMine(SinkSuite):
+        def sink(self, *, keyed): return Mine(...)        # with an empty target, each time
+        def held(self, sink): return [...]                # what the target holds, as dicts
+
+A subclass is a pytest class; what a server's tests need more is said by the other hooks. They run on the fixture
+`spark` of the plugin, and write the way a flow does: epoch after epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from millrace import config
+from millrace.config import Settings
+from millrace.errors import EpochMissing, EpochOlder, EpochOther, MillraceError, ServerError
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, Refuse, RefusedRow, Sink, Writer
+
+FLOW = "suite.flow"
+COLUMNS = "id long, name string, score double, seen boolean"
+ROW = tuple[Any, ...]
+
+# A server that is away is noticed within this, or a flow would stand still with it.
+NOTICED_S = 60.0
+
+
+class SinkSuite(ABC):
+    """What is to be said about a sink, then the tests.
+
+    Rows have the columns of `COLUMNS`, and `id` for their key.
+    """
+
+    many: ClassVar[int] = 100_000
+    spark: SparkSession
+    folder: Path
+
+    @abstractmethod
+    def sink(self, *, keyed: bool) -> Sink:
+        """The sink with an empty target of its own, each time another. `keyed` says whether it is to hold the last row
+        of each `id` (then it has `key=("id",)`) or every row; one that can do only one of these need not listen."""
+
+    @abstractmethod
+    def held(self, sink: Sink) -> Iterable[Mapping[str, Any]]:
+        """The rows that the target holds now, with `__diff` where it keeps that."""
+
+    def settings(self) -> Settings:
+        return config.load(self.folder)
+
+    def refused_row(self, sink: Sink) -> Mapping[str, Any] | None:  # noqa: ARG002 -- a hook
+        """A row that the target refuses; None if it takes everything. What has to be done for that (a constraint, a
+        mapping) can be done here: it is asked once, before anything is written but after the sink was opened."""
+        return None
+
+    def too_large_row(self, sink: Sink) -> Mapping[str, Any] | None:  # noqa: ARG002 -- a hook
+        """A row larger than the target takes; None if there is no such limit that could be met."""
+        return None
+
+    def away(self) -> AbstractContextManager[None] | None:
+        """While in this, the server does not answer; None if there is no server."""
+        return None
+
+    # ---- the tests
+
+    @pytest.fixture(autouse=True)
+    def _place(self, spark: SparkSession, tmp_path: Path) -> None:
+        self.spark, self.folder = spark, tmp_path
+
+    def test_epochs_are_written_once_and_in_their_order(self) -> None:
+        for keyed in self._manners():
+            sink = self.sink(keyed=keyed)
+            writer = self._opened(sink, keyed)
+            first = [(1, "one", 1.5, True), (2, "two", None, None), (3, "drei €", -1e300, False)]
+            refused = self._write(writer, 0, first)
+            self._holds(sink, keyed, first)
+            assert not refused
+
+            # Again, by the same writer and by one of the next start.
+            self._write(writer, 0, first)
+            writer.close()
+            writer = self._opened(sink, keyed)
+            self._write(writer, 0, first)
+            self._holds(sink, keyed, first)
+
+            # One row, none, and the first key again.
+            self._write(writer, 1, [(4, "four", 4.0, True)])
+            self._write(writer, 2, [])
+            self._write(writer, 3, [(1, "again", None, None)])
+            self._write(writer, 3, [(1, "again", None, None)])
+            written = [*first, (4, "four", 4.0, True), (1, "again", None, None)]
+            self._holds(sink, keyed, written)
+
+            for number, ranges, refusal in ((2, "2", EpochOlder), (3, "other", EpochOther), (5, "5", EpochMissing)):
+                with pytest.raises(refusal, match="millrace rebuild"):
+                    self._write(writer, number, [(9, "nine", 9.0, True)], ranges=ranges)
+            self._holds(sink, keyed, written)
+            writer.close()
+
+    def test_a_hundred_thousand_rows(self) -> None:
+        keyed = self._manners()[0]
+        sink = self.sink(keyed=keyed)
+        writer = self._opened(sink, keyed)
+        numbers = self.spark.range(self.many, numPartitions=4)
+        rows = numbers.select("id", F.concat(F.lit("n"), "id").alias("name"), F.lit(0.5).alias("score"), F.lit(True))
+        self._write(writer, 0, rows)
+        self._write(writer, 0, rows)
+        writer.close()
+        found = [(row["id"], row["name"]) for row in self.held(sink)]
+        assert len(found) == self.many
+        assert set(found) == {(number, f"n{number}") for number in range(self.many)}
+
+    def test_updates_and_deletes_of_a_table(self) -> None:
+        for keyed in self._manners(signed=True):
+            sink = self.sink(keyed=keyed)
+            writer = self._opened(sink, keyed, signed=True)
+            came = [(n, f"n{n}", 1.0, True) for n in range(5)]
+            self._write(writer, 0, came)
+            went, new = [came[1], came[2]], [(2, "two", 2.0, False), (7, "seven", 7.0, None)]
+            if keyed:
+                self._write(writer, 1, [*new], gone=[came[1]], version=20)
+                self._holds(sink, keyed, [came[0], came[3], came[4], *new])
+                # Gone and come again, and gone that never was.
+                self._write(writer, 2, [came[1]], gone=[(99, "never", None, None)], version=30)
+                self._holds(sink, keyed, [came[0], came[1], came[3], came[4], *new])
+            else:
+                self._write(writer, 1, new, gone=went, version=20)
+                self._holds(sink, keyed, [*came, *new], gone=went)
+            writer.close()
+
+    def test_a_failure_in_the_middle_leaves_an_epoch_that_can_be_written(self) -> None:
+        for keyed in self._manners()[-1:]:  # where it takes every row, a repeat shows
+            sink = self.sink(keyed=keyed)
+            writer = self._opened(sink, keyed)
+            before, rows = [(1, "one", 1.0, True)], [(n, f"n{n}", 1.0, True) for n in range(2, 200)]
+            self._write(writer, 0, before)
+            bad = F.when(F.col("id") == 150, F.raise_error(F.lit("in the middle"))).otherwise(F.col("name"))
+            with pytest.raises(Exception, match="in the middle"):
+                self._write(writer, 1, self._frame(rows).repartition(4).withColumn("name", bad))
+            if sink.guarantee == "exactly once":
+                self._holds(sink, keyed, before)
+            self._write(writer, 1, rows)
+            if sink.guarantee in ("exactly once", "exactly once per key"):
+                self._holds(sink, keyed, [*before, *rows])
+            writer.close()
+
+    def test_what_the_target_refuses(self) -> None:
+        for keyed in self._manners()[-1:]:
+            sink = self.sink(keyed=keyed)
+            writer = self._opened(sink, keyed)
+            for number, odd in enumerate((self.refused_row(sink), self.too_large_row(sink))):
+                if odd is None:
+                    continue
+                rows: list[ROW] = [(n, f"n{n}", 1.0, True) for n in range(number * 100, number * 100 + 50)]
+                rows.insert(25, tuple(odd.get(column) for column in self._columns.names))
+                held = list(self.held(sink))
+
+                # Nothing counts as written before the dead letters are safe.
+                with pytest.raises(_NotSafe):
+                    self._write(writer, number, rows, refuse=_not_safe)
+                if sink.guarantee == "exactly once":
+                    assert len(list(self.held(sink))) == len(held)
+                (refused,) = self._write(writer, number, rows)
+                assert refused.reason
+                assert str(odd["id"]) in refused.row
+                assert not self._write(writer, number, rows)
+                assert len(list(self.held(sink))) == len(held) + 50
+            writer.close()
+
+    def test_the_server_is_away_and_comes_back(self) -> None:
+        keyed = self._manners()[0]
+        sink = self.sink(keyed=keyed)
+        away = self.away()
+        if away is None:
+            pytest.skip("it has no server")
+        writer = self._opened(sink, keyed)
+        rows: list[list[ROW]] = [[(n, f"n{n}", 1.0, True)] for n in range(3)]
+        self._write(writer, 0, rows[0])
+        with away:
+            began = time.monotonic()
+            for _ in range(2):
+                with pytest.raises(ServerError):
+                    self._write(writer, 1, rows[1])
+            assert time.monotonic() - began < 2 * NOTICED_S
+        self._written_at_last(writer, 1, rows[1])
+        self._write(writer, 2, rows[2])
+        self._holds(sink, keyed, [row for some in rows for row in some])
+        writer.close()
+
+    # ---- how they write and look
+
+    @property
+    def _columns(self) -> StructType:
+        schema = StructType.fromDDL(COLUMNS)
+        assert isinstance(schema, StructType)
+        return schema
+
+    def _manners(self, *, signed: bool = False) -> list[bool]:
+        """Whether keyed or not; of a table, one that takes either is always keyed."""
+        wants = self.sink(keyed=False).wants
+        either = [True] if signed else [True, False]
+        return {"keys": [True], "rows": [False], "either": either}[wants]
+
+    def _opened(self, sink: Sink, keyed: bool, *, signed: bool = False) -> _Opened:
+        feed = Feed(self._columns, ("id",) if keyed else (), signed)
+        sink.check(feed)
+        return _Opened(lambda: sink.open(self.settings(), FLOW, feed, self.folder / "own" / sink.name))
+
+    def _frame(self, rows: Sequence[ROW]) -> DataFrame:
+        return self.spark.createDataFrame(list(rows), self._columns)
+
+    def _write(
+        self,
+        writer: _Opened,
+        number: int,
+        rows: Sequence[ROW] | DataFrame,
+        *,
+        gone: Sequence[ROW] = (),
+        version: int | None = None,
+        ranges: str | None = None,
+        refuse: Any = None,
+    ) -> list[RefusedRow]:
+        """Writes an epoch, and gives what was refused."""
+        came = rows if isinstance(rows, DataFrame) else self._frame(rows)
+        signed = came.toDF(*self._columns.names).withColumn(DIFF, F.lit(1))
+        if gone:
+            signed = signed.union(self._frame(gone).withColumn(DIFF, F.lit(-1)))
+        place = number if version is None else version
+        refused: list[RefusedRow] = []
+        epoch = Epoch(FLOW, number, f'[{{"topic":{{"0":[{ranges or number}]}}}}]')
+        writer.write(epoch, signed.withColumn(VERSION, F.lit(place).cast("long")), refuse or refused.extend)
+        return refused
+
+    def _written_at_last(self, writer: _Opened, number: int, rows: Sequence[ROW]) -> None:
+        """A server that has just been started may need a moment more."""
+        deadline = time.monotonic() + NOTICED_S
+        while True:
+            try:
+                self._write(writer, number, rows)
+            except ServerError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def _holds(self, sink: Sink, keyed: bool, rows: Sequence[ROW], *, gone: Sequence[ROW] = ()) -> None:
+        """That the target holds these rows; where it is not exactly once, some may be there more often."""
+        __tracebackhide__ = True
+        names = self._columns.names
+        last = {row[0]: row for row in rows}
+        wanted = [(*row, 1) for row in (last.values() if keyed else rows)] + [(*row, -1) for row in gone]
+        found = [(*(each.get(name) for name in names), each.get(DIFF) or 1) for each in self.held(sink)]
+        if sink.guarantee.startswith("exactly once"):
+            assert sorted(map(str, found)) == sorted(map(str, wanted))
+        else:
+            assert set(map(str, found)) == set(map(str, wanted))
+
+
+class _Opened:
+    """A writer that is closed and opened anew after an error, as a flow does it."""
+
+    def __init__(self, opening: Callable[[], Writer]) -> None:
+        self._opening = opening
+        self._writer: Writer | None = opening()
+
+    def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:
+        self._writer = self._writer or self._opening()
+        try:
+            self._writer.write(epoch, rows, refuse)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class _NotSafe(MillraceError):
+    text = "the dead letters are not safe"
+
+
+def _not_safe(_: Sequence[RefusedRow]) -> None:
+    raise _NotSafe
