@@ -3,7 +3,7 @@
 The table's state is kept once, in the query before; here is only what follows from an epoch's rows alone. A function
 that keeps state over epochs would be wrong here and is refused.
 
-Guarantee: at least once, as `output` says.
+Guarantee: as the flow's `delivery` says; a reader that joins is given the table at least once.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.config import Settings
+from millrace.engine.delivery import Delivery
 from millrace.engine.output import records, write
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, listed
 from millrace.errors import TableReaderKeepsState
 from millrace.flow import Stream
-from millrace.log import Log
+from millrace.log import DataSource
 
 # What a stream's plan may hold besides leaves: each row by itself. Everything else remembers rows, or waits for some.
 _ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "Generate", "Join", "View", "CollectMetrics", "EventTimeWatermark")
 
 
 class Fanout:
-    def __init__(self, flow: Flow, log: Log) -> None:
-        self.flow, self.log = flow, log
+    def __init__(self, flow: Flow, delivery: Delivery) -> None:
+        self.flow, self.log, self.delivery = flow, delivery.log, delivery
 
     def check(self, stream: Stream, signed: DataFrame, result: Any) -> None:
         """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
@@ -37,10 +38,10 @@ class Fanout:
         if found:
             raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
 
-    def __call__(self, epoch_rows: DataFrame, _: int) -> None:
-        self.write(epoch_rows, [stream.name for stream in self.flow.streams])
+    def __call__(self, epoch_rows: DataFrame, epoch: int) -> None:
+        self.write(epoch_rows, [stream.name for stream in self.flow.streams], self.delivery.epoch(epoch))
 
-    def write(self, rows: DataFrame, streams: Collection[str]) -> None:
+    def write(self, rows: DataFrame, streams: Collection[str], to: DataSource) -> None:
         """All readers' records in one job; the rows are computed once."""
         outputs = [self._output(stream, rows) for stream in self.flow.streams if stream.name in streams]
         if not outputs:
@@ -52,7 +53,7 @@ class Fanout:
         if kept:
             rows.persist()
         try:
-            write(together, self.log)
+            write(together, to)
         finally:
             if kept:
                 rows.unpersist()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from millrace.errors import Where
 from millrace.flow import Graph, Readable, Stream, Table
+from millrace.flow.nodes import Guarantee
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Flow:
     def epoch_ms(self) -> int | None:
         """How long its epochs are, if it runs in real time."""
         return self.streams[0].epoch_ms
+
+    @property
+    def delivery(self) -> Guarantee:
+        """The strongest that one of its streams asks for: they are written together."""
+        asked = {stream.delivery for stream in self.streams}
+        return "exactly once" if "exactly once" in asked else "at least once"
 
     @property
     def where(self) -> Where:

@@ -257,7 +257,7 @@ class Run:
         assert self.spark is not None
         for flow in self.flows.values():
             flow.stop_now()
-            flow.lock.release()
+            flow.let_go()
         self.flows.clear()
         self._waiting.flows.clear()
         java: Any = self.spark._jvm
@@ -327,7 +327,7 @@ class Run:
             started.stop_now()
         if started.active:  # two would write its checkpoint
             raise FlowFailed(flow=flow.name, reason="its epoch could not be interrupted", log=self._log_file)
-        started.lock.release()
+        started.let_go()
         del self.flows[flow.name]
 
     def _session_ended(self) -> bool:
@@ -371,7 +371,7 @@ class Run:
         self._keeping.end()
         self._places.finish()
         for flow in self.flows.values():
-            flow.lock.release()
+            flow.let_go()
         self.flows.clear()
         self.makers.clear()
         if self._own_session and self.spark is not None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from millrace import durations
 from millrace.engine import definition, failures, output, realtime
 from millrace.engine.definition import AnySource
+from millrace.engine.delivery import Delivery
 from millrace.engine.fanout import Fanout
 from millrace.engine.histories import Histories
 from millrace.engine.lock import Lock, acquire
@@ -65,6 +66,7 @@ class RunningFlow:
     lock: Lock
     query: StreamingQuery
     log: Path
+    delivery: Delivery
     slots: int = 0
     idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
@@ -112,6 +114,11 @@ class RunningFlow:
         with contextlib.suppress(PySparkException, Py4JError):  # it did not end in time; its JVM will
             self.query.stop()
 
+    def let_go(self) -> None:
+        """After it has ended."""
+        self.delivery.end()
+        self.lock.release()
+
     def committed(self) -> list[Span]:
         """What the last committed epoch had read up to, from the checkpoint."""
         return committed(self.folder / definition.CHECKPOINT)
@@ -145,7 +152,7 @@ def start(
             realtime.check_slots(spark, flow, made.slots, slots_taken)
         if old is not None and flow.shared is not None:
             joining = (set(made.new.streams) - set(old.streams)) | anew
-            _catch_up(made.spark, flow, made.sources, folder, joining, log)
+            _catch_up(made.spark, flow, made, folder, joining, log)
         definition.remember(folder, made.new)
         writer = made.writer.queryName(f"{app}.{flow.name}").option(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
@@ -154,11 +161,12 @@ def start(
             writer = writer.trigger(realTime=f"{flow.epoch_ms} milliseconds")  # type: ignore[call-overload]
         else:
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
-        query = _started(spark, flow, writer, log)
+        query = _started(spark, flow, made, writer, log)
     except BaseException:
         lock.release()
         raise
-    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings), made.slots), aside
+    running = RunningFlow(flow, made.sources, folder, lock, query, log_file(settings), made.delivery, made.slots)
+    return running, aside
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,7 @@ class Planned:
     old: definition.Definition | None
     new: definition.Definition
     writer: DataStreamWriter
+    delivery: Delivery
     slots: int
 
 
@@ -197,16 +206,17 @@ def planned(
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
     histories = Histories(own, log, sources, dict(old.histories) if old else {})
+    delivery = Delivery.of(flow, log, app, folder / definition.CHECKPOINT)
     with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        writer, result, whole = _writer(own, flow, sources, log, clocks, once, replay, noted)
+        writer, result, whole = _writer(own, flow, sources, delivery, clocks, once, replay, noted)
     new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
         if in_real_time:
             slots = realtime.slots_of(sources, result, log)
-    return Planned(own, sources, old, new, writer, slots)
+    return Planned(own, sources, old, new, writer, delivery, slots)
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
@@ -224,10 +234,11 @@ def source_of(readable: Readable, log: Log, group: str, replay: Replay | None = 
     return TableSource.of(readable, log, group)
 
 
-def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log) -> StreamingQuery:
+def _started(spark: SparkSession, flow: Flow, made: Planned, writer: DataStreamWriter, log: Log) -> StreamingQuery:
     # The query's thread takes over the pool of the thread that starts it.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", flow.name)
     try:
+        made.delivery.begin(made.spark)
         return writer.start()
     except Exception as error:
         raise failures.start_failed(flow, error, log_file(log.settings)) from error
@@ -239,7 +250,7 @@ def _writer(
     spark: SparkSession,
     flow: Flow,
     sources: tuple[AnySource, ...],
-    log: Log,
+    delivery: Delivery,
     clocks: Path,
     once: bool,
     replay: Replay | None,
@@ -247,16 +258,17 @@ def _writer(
 ) -> tuple[DataStreamWriter, DataFrame | None, DataFrame]:
     """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
     of."""
+    log = delivery.log
     settings, spark_log = log.settings, log_file(log.settings)
     frames = {source.readable: source.stream(spark, clocks, once) for source in sources}
     if flow.shared is not None:
-        fanout, signed = Fanout(flow, log), frames[flow.shared]
+        fanout, signed = Fanout(flow, delivery), frames[flow.shared]
         for stream in flow.streams:
             fanout.check(stream, signed, called(stream, frames, spark_log))
         return signed.writeStream.foreachBatch(fanout).outputMode("append"), None, signed
     (stream,) = flow.streams
     in_real_time = realtime.runs_so(flow, log, once=once)
-    sides = Sides(stream, [frames[source] for source in stream.reads], log, replay, at_once=in_real_time)
+    sides = Sides(stream, [frames[source] for source in stream.reads], delivery, replay, at_once=in_real_time)
     result = sides.plan(lambda: called(stream, frames, spark_log))
     if flow.epoch_ms is not None and isinstance(result, DataFrame):
         realtime.refuse(stream, result)
@@ -265,9 +277,9 @@ def _writer(
     records = output.records(stream, result)
     writer = (
         (output.identified(records) if in_real_time else records)
-        .writeStream.format(log.data_source.format)
+        .writeStream.format(delivery.sink.format)
         .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
-        .options(**log.data_source.options)
+        .options(**delivery.sink.options)
         .option("topic", settings.named(stream.output.name))
     )
     return writer, result, result
@@ -283,18 +295,16 @@ def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> A
         raise failures.body_failed(stream, error, log) from error
 
 
-def _catch_up(
-    spark: SparkSession, flow: Flow, sources: tuple[AnySource, ...], folder: Path, joining: set[str], log: Log
-) -> None:
+def _catch_up(spark: SparkSession, flow: Flow, made: Planned, folder: Path, joining: set[str], log: Log) -> None:
     """A reader that joins a table's flow is given the table as that holds it; then it goes on with the others, without
     a gap and without a repeat."""
     checkpoint = folder / definition.CHECKPOINT
     if not joining or not committed(checkpoint):
         return
-    (source,) = sources
+    (source,) = made.sources
     assert isinstance(source, TableSource)
     try:
-        Fanout(flow, log).write(source.rows_held(spark, checkpoint), joining)
+        Fanout(flow, made.delivery).write(source.rows_held(spark, checkpoint), joining, log.data_source)
     except (PySparkException, Py4JError) as error:
         raise failures.run_failed(flow, error, log_file(log.settings)) from error
 

@@ -5,7 +5,7 @@ each epoch is divided: refused rows go to their topic, results through the rest 
 written in one job. What follows the window in that function sees one epoch at a time and so may not keep state. In real
 time there is no such moment: there a refused row is sent to its topic where the window gives it, and goes no further.
 
-Guarantee: at least once, as `output` says.
+Guarantee: as the flow's `delivery` says.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from millrace.engine.delivery import Delivery
 from millrace.engine.fanout import addressed, stateful
 from millrace.engine.output import TIMES, records, write
 from millrace.engine.plans import analyzed
@@ -25,16 +26,21 @@ from millrace.flow.lateness import side
 from millrace.flow.windows import END, START
 from millrace.kernel import windows as kernel
 from millrace.kernel.told import KIND, LATE_US, REFUSED, REFUSED_TOO, ROW, stays
-from millrace.log import Log
 
 
 class Sides:
     """Called once to plan the flow (`plan`) and then with each epoch's rows."""
 
     def __init__(
-        self, stream: Stream, frames: list[DataFrame], log: Log, replay: Replay | None = None, at_once: bool = False
+        self,
+        stream: Stream,
+        frames: list[DataFrame],
+        delivery: Delivery,
+        replay: Replay | None = None,
+        at_once: bool = False,
     ) -> None:
-        self.stream, self.frames, self.log, self.settings = stream, frames, log, log.settings
+        self.stream, self.frames, self.log, self.settings = stream, frames, delivery.log, delivery.log.settings
+        self._delivery = delivery
         self._replay, self._at_once = replay, at_once
         self.topic: str | None = None
         self.told: DataFrame | None = None
@@ -76,14 +82,14 @@ class Sides:
             self.log.topics.ensure(self.topic, partitions=self.stream.output.partitions)
             self._made = True
 
-    def __call__(self, rows: DataFrame, _: int) -> None:
+    def __call__(self, rows: DataFrame, epoch: int) -> None:
         self._ensure_topic()
         rows.persist()  # or the window would run twice
         token = side.set(lambda _build, _topic: rows)
         try:
             results = addressed(self.stream, self.stream.body(*self.frames), self.settings)
             written = results.union(self._late(rows))
-            write(written, self.log)
+            write(written, self._delivery.epoch(epoch))
         finally:
             side.reset(token)
             rows.unpersist()

@@ -11,8 +11,6 @@ from millrace.errors import CycleFound, Where
 from millrace.flow.nodes import Node, Stream, Topic, Traffic
 from millrace.flow.tables import Changes, Database, Table
 
-GUARANTEE = "at least once"
-
 
 @dataclass(frozen=True)
 class Edge:
@@ -77,7 +75,7 @@ class Graph:
             opening, closing = _SHAPES[type(node)]
             lines.append(f"  {number}{opening}{_quoted(node.name)}{closing}")
         for edge in self.edges:
-            label = f"|{_quoted(GUARANTEE)}|" if isinstance(edge.source, Stream) else ""
+            label = f"|{_quoted(edge.source.delivery)}|" if isinstance(edge.source, Stream) else ""
             lines.append(f"  {numbers[edge.source]} -->{label} {numbers[edge.target]}")
         return "\n".join(lines)
 
@@ -157,7 +155,7 @@ def _facts(node: Node) -> str:
             facts.append(f"emits {node.emit}")
         if node.epoch_ms is not None:
             facts.append(f"in real time, epochs of {durations.spoken(node.epoch_ms)}")
-        return "; ".join([*facts, GUARANTEE])
+        return "; ".join([*facts, node.delivery])
     if isinstance(node, Database):
         kept = durations.spoken(node.capture.history_ms)
         return f"captures {', '.join(node.capture.tables)}; every change kept {kept}"

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.config import Kafka, Settings
 from millrace.engine import failures, output
+from millrace.engine.delivery import Delivery
 from millrace.engine.fanout import Fanout
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed
@@ -44,16 +45,16 @@ def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Pla
     """Each stream of a flow. What a run refuses when it plans is refused here, by the same errors."""
     own = spark.newSession()
     log = Log(replace(settings, kafka=Kafka(bootstrap=_NOBODY)))
-    spark_log = log_file(settings)
+    delivery, spark_log = Delivery.at_least_once(log), log_file(settings)
     frames = {source: source_of(source, log, flow.name).stream(own) for source in flow.reads}
     for stream in flow.streams:
         inputs = tuple(frames[source] for source in stream.reads)
         if flow.shared is not None:
             result = called(stream, frames, spark_log)
-            Fanout(flow, log).check(stream, frames[flow.shared], result)
+            Fanout(flow, delivery).check(stream, frames[flow.shared], result)
             yield Planned(stream, inputs, result, None)
             continue
-        sides = Sides(stream, list(inputs), log)
+        sides = Sides(stream, list(inputs), delivery)
         result = sides.plan(lambda stream=stream: called(stream, frames, spark_log))  # type: ignore[misc]
         output.records(stream, result)
         query, mode = (result, output.output_mode(stream, result)) if sides.told is None else (sides.told, "append")
