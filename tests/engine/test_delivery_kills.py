@@ -1,4 +1,4 @@
-"""`millrace run` is killed at every point of an exactly-once delivery, and a reader of committed records sees each once.
+"""`millrace run` is killed at every point of an exactly-once delivery; a reader of committed records sees each once.
 
 started with    is killed                                   and leaves
 ────────────    ─────────                                   ──────────
