@@ -2,8 +2,8 @@
 
     python -m bench.sinks.kafka [--records N] [--rounds N]
 
-- **epochs**: a topic is copied to another in epochs of about a second, by the transactional sink and by Spark's, with the
-  same batches; and by Spark's as it is. A ratio is rows/s of ours over theirs.
+- **epochs**: a topic is copied to another in epochs of about a second, by the transactional sink and by Spark's, with
+  the same batches; and by Spark's as it is. A ratio is rows/s of ours over theirs.
 - **writing**: rows that cost nothing to make, one epoch of all of them, against ProducerPerformance's own figure.
 - **small**: epochs of ten rows, one after the other: what an epoch's end costs in milliseconds.
 

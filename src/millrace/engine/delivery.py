@@ -51,13 +51,19 @@ class Delivery:
 
     def begin(self, spark: SparkSession) -> None:
         """Also for a flow that delivers at least once from now on: what it prepared before would stay open."""
-        if self.exactly_once or (self.checkpoint / delivering.LEDGER).exists():
+        if self._transactional:
             delivering.begin(spark, self._options)
+        if not self.exactly_once:
+            self.end()
 
     def end(self) -> None:
-        if self.exactly_once:
+        if self._transactional:
             with contextlib.suppress(Py4JError, OSError):  # a JVM that is gone holds nothing
                 delivering.end(self.checkpoint)
+
+    @property
+    def _transactional(self) -> bool:
+        return self.exactly_once or (self.checkpoint / delivering.LEDGER).exists()
 
     @property
     def _options(self) -> dict[str, str]:

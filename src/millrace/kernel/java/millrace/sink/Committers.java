@@ -47,7 +47,7 @@ final class Committers implements AutoCloseable {
     boolean same = known != null && known.last().equals(transaction);
     if (known != null && !same) known.producer().close(Duration.ZERO);
     KafkaProducer<byte[], byte[]> producer =
-        same ? known.producer() : new KafkaProducer<>(options.producer(transaction.id(), timeoutMs));
+        same ? known.producer() : new KafkaProducer<>(options.producer(transaction.id(), ".commits", timeoutMs));
     boolean done = false;
     try {
       Inside inside = new Inside(producer);

@@ -33,7 +33,7 @@ final class Producers {
       return kept.producer;
     }
     if (kept != null) kept.producer.close(Duration.ZERO);
-    KafkaProducer<byte[], byte[]> made = new KafkaProducer<>(options.producer(id, timeoutMs));
+    KafkaProducer<byte[], byte[]> made = new KafkaProducer<>(options.producer(id, "", timeoutMs));
     try {
       made.initTransactions();
       return made;

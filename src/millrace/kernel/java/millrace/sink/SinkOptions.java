@@ -29,9 +29,10 @@ record SinkOptions(String flow, String checkpoint, String topic, HashMap<String,
     return value;
   }
 
-  /** For the producer of one id. A flush ends every wait for more records, so waiting costs no latency. */
-  Map<String, Object> producer(String id, long timeoutMs) {
+  /** For a producer of one id. A flush ends every wait for more records, so waiting costs no latency. */
+  Map<String, Object> producer(String id, String role, long timeoutMs) {
     Map<String, Object> all = new HashMap<>();
+    all.put("client.id", id + role); // the driver's and the task's may be in one JVM, which wants different names
     all.put("linger.ms", "20");
     all.put("batch.size", "131072");
     all.putAll(kafka);
