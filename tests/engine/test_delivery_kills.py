@@ -86,7 +86,7 @@ def test_killed_at_every_point_it_delivers_each_record_once_and_in_order(
 ) -> None:
     for place, point in enumerate(KILLS):
         write(project, place * PART)
-        done = millrace("run", "--once", cwd=folder, env={"MILLRACE_FAIL_POINT": point} if point else None)
+        done = millrace("run", "--once", cwd=folder, env={"TESTS_FAIL_POINT": point} if point else None)
         said = done.stdout + done.stderr
         assert done.returncode == (2 if point else 0), said
         assert ("MR-SESSION-GONE" in said) == (point is not None), said

@@ -9,9 +9,10 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.function.Consumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 
-/** The driver's producers, which never write: each commits the transactions that tasks began under its id. */
+/** The driver's producers, which never write: each ends the transactions that tasks began under its id. */
 final class Committers implements AutoCloseable {
   private static final int AT_ONCE = 16;
 
@@ -33,8 +34,21 @@ final class Committers implements AutoCloseable {
 
   /** Commits all of them, some perhaps for the second time, which changes nothing. Throws when one cannot be. */
   void commit(List<Transaction> transactions) {
+    all(transactions, this::commit);
+  }
+
+  /** Ends transactions that will not be committed, and no others: one that somebody else has begun since stays. */
+  void abort(List<Transaction> transactions) {
+    all(transactions, each -> end(each, KafkaProducer::abortTransaction));
+  }
+
+  void commit(Transaction transaction) {
+    end(transaction, KafkaProducer::commitTransaction);
+  }
+
+  private void all(List<Transaction> transactions, Consumer<Transaction> action) {
     List<CompletableFuture<Void>> all = new ArrayList<>();
-    for (Transaction each : transactions) all.add(CompletableFuture.runAsync(() -> commit(each), threads));
+    for (Transaction each : transactions) all.add(CompletableFuture.runAsync(() -> action.accept(each), threads));
     try {
       CompletableFuture.allOf(all.toArray(new CompletableFuture<?>[0])).join();
     } catch (CompletionException failure) {
@@ -42,7 +56,7 @@ final class Committers implements AutoCloseable {
     }
   }
 
-  void commit(Transaction transaction) {
+  private void end(Transaction transaction, Consumer<KafkaProducer<?, ?>> ending) {
     Committer known = byId.remove(transaction.id());
     boolean same = known != null && known.last().equals(transaction);
     if (known != null && !same) known.producer().close(Duration.ZERO);
@@ -53,7 +67,7 @@ final class Committers implements AutoCloseable {
       Inside inside = new Inside(producer);
       if (same) inside.enterAgain();
       else inside.enter(transaction);
-      producer.commitTransaction();
+      ending.accept(producer);
       done = true;
     } finally {
       if (!done) producer.close(Duration.ZERO);

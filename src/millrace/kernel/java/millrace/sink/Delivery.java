@@ -7,8 +7,10 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.Path;
+import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InvalidPidMappingException;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
@@ -21,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * The driver's side of two-phase commit into Kafka, one for each flow of this JVM.
  *
  *     tasks        write in open transactions, hand over who they are
- *     driver       prepared-N (created only if absent) ── commits all ── last = N, prepared-N goes
+ *     driver       prepared-N (created only if absent) ── commits all ── delivered-N, prepared-N goes
  *     a new start  commits what is prepared ── fences every other id ── only then are there tasks
  *
  * What holds: no transaction is committed that is not written down as prepared; while one is, no producer is made under
@@ -31,12 +33,12 @@ public final class Delivery {
   private static final Map<String, Delivery> BY_CHECKPOINT = new ConcurrentHashMap<>();
 
   private final SinkOptions options;
+  private final String self = UUID.randomUUID().toString();
   private final Inputs inputs;
   private final Ledger ledger;
   private final Map<String, Producers.Settled> settled = new HashMap<>();
   private Broker broker;
   private Committers committers;
-  private Thread fencing;
   private long timeoutMs;
   private int partitions;
   private boolean begun;
@@ -67,20 +69,26 @@ public final class Delivery {
 
   private synchronized void begin(SparkSession spark) throws IOException {
     if (spark.sparkContext().conf().getBoolean("spark.speculation", false)) throw Refused.speculation();
-    awaitFencing(); // or it would end what is begun from here on
     if (broker == null) {
       broker = new Broker(options);
       timeoutMs = broker.timeoutMs();
       committers = new Committers(options, timeoutMs);
     }
     settled.clear();
+    ledger.own(self); // before it looks what is prepared, as others look whether they own it after they prepared
     for (Ledger.Prepared each : ledger.prepared()) complete(each);
     refuseOlder();
     partitions = ledger.partitions();
     Set<String> ids = new LinkedHashSet<>(Pool.ids(options.flow(), partitions));
     ids.addAll(broker.open(options.flow()));
-    broker.fence(ids);
+    Set<String> known = broker.described(ids).keySet();
+    refuseReplaced();
+    broker.fence(known);
     begun = true;
+  }
+
+  private void refuseReplaced() throws IOException {
+    if (!ledger.owner().equals(self)) throw Refused.takenOver();
   }
 
   /** Commits an epoch that was prepared, if that is still possible; if nothing of it was seen yet, forgets it. */
@@ -114,6 +122,7 @@ public final class Delivery {
   /** How the tasks of an epoch are to write. */
   synchronized TaskWriters.Plan plan(SparkSession spark, long epoch, int tasks) throws IOException {
     if (!begun || ledger.isPrepared(epoch)) begin(spark);
+    refuseReplaced();
     Ledger.Epoch last = ledger.last();
     boolean delivered = last != null && last.epoch() >= epoch;
     if (delivered && !(last.epoch() == epoch && last.inputs().equals(inputs.of(epoch)))) {
@@ -123,7 +132,7 @@ public final class Delivery {
       ledger.partitions(tasks);
       partitions = tasks;
     }
-    return new TaskWriters.Plan(options, timeoutMs, delivered, new HashMap<>(settled));
+    return new TaskWriters.Plan(options, self, timeoutMs, delivered, new HashMap<>(settled));
   }
 
   synchronized void commit(long epoch, List<TaskWriter.Written> written) throws IOException {
@@ -143,17 +152,16 @@ public final class Delivery {
     FailPoint.AFTER_ALL_COMMITS.reached();
     ledger.delivered(epoch, input);
     for (Transaction each : transactions) settled.put(each.id(), new Producers.Settled(each, epoch));
-    fenceLosers(written);
+    endLosers(written);
     new Mark(inputs.query(), epoch, input).note(broker, options.flow(), ends);
   }
 
   private void prepare(Ledger.Prepared epoch) throws IOException {
-    if (!ledger.prepare(epoch)) throw Refused.takenOver(epoch.epoch());
-    // Another driver that was quicker removed its own record when all was committed, and wrote this before.
-    Ledger.Epoch last = ledger.last();
-    if (last != null && last.epoch() >= epoch.epoch()) {
+    if (!ledger.prepare(epoch)) throw Refused.takenOver();
+    // A driver that begins after this was prepared commits it; one that began before does not know of it.
+    if (isDelivered(epoch) || !ledger.owner().equals(self)) {
       ledger.forget(epoch.epoch());
-      throw Refused.takenOver(epoch.epoch());
+      throw Refused.takenOver();
     }
   }
 
@@ -166,16 +174,20 @@ public final class Delivery {
         | InvalidProducerEpochException
         | InvalidTxnStateException
         | InvalidPidMappingException ended) {
+      refuseReplaced(); // the other one has committed it
       complete(epoch); // or says that it is torn
-      Ledger.Epoch last = ledger.last();
-      if (last == null || last.epoch() < epoch.epoch()) {
-        throw (Refused) Refused.takenOver(epoch.epoch()).initCause(ended);
-      }
+      if (isDelivered(epoch)) return;
+      throw (Refused) Refused.takenOver().initCause(ended);
     }
   }
 
+  private boolean isDelivered(Ledger.Prepared epoch) throws IOException {
+    Ledger.Epoch last = ledger.last();
+    return last != null && last.epoch() >= epoch.epoch();
+  }
+
   /** Attempts that were lost with their executor left transactions open, which hold back every reader. */
-  private void fenceLosers(List<TaskWriter.Written> written) {
+  private void endLosers(List<TaskWriter.Written> written) throws IOException {
     List<String> losers = new ArrayList<>();
     for (TaskWriter.Written each : written) {
       if (each.transaction() == null || each.transaction().id().equals(Pool.id(options.flow(), each.partition(), 0))) {
@@ -185,41 +197,31 @@ public final class Delivery {
       losers.remove(each.transaction().id());
     }
     if (losers.isEmpty()) return;
+    List<Transaction> open = new ArrayList<>();
+    broker.described(losers).forEach((id, found) -> {
+      if (found.state() != TransactionState.ONGOING) return;
+      open.add(new Transaction(id, found.producerId(), (short) found.producerEpoch()));
+    });
+    refuseReplaced(); // so that what was found is not another driver's
     losers.forEach(settled::remove);
-    broker.fence(losers);
+    committers.abort(open);
   }
 
   /** The epoch failed. Spark says so too when its commit did: what is prepared by then is the next start's. */
-  synchronized void abort(long epoch) {
+  synchronized void abort(long epoch, List<TaskWriter.Written> written) {
     begun = false;
     settled.clear();
     if (broker == null || ledger.isPrepared(epoch)) return;
-    fencing = new Thread(this::fenceAll, "fencing " + options.flow());
-    fencing.setDaemon(true);
-    fencing.start(); // not here: a query that is stopped interrupts this thread
-    boolean interrupted = Thread.interrupted();
-    awaitFencing();
-    if (interrupted) Thread.currentThread().interrupt();
-  }
-
-  private void awaitFencing() {
+    List<Transaction> open = new ArrayList<>();
+    for (TaskWriter.Written each : written) if (each.transaction() != null) open.add(each.transaction());
     try {
-      if (fencing != null) fencing.join();
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
-  }
-
-  private void fenceAll() {
-    try {
-      broker.fence(broker.open(options.flow()));
+      committers.abort(open);
     } catch (RuntimeException away) {
-      // The next start does it.
+      // The next start ends them.
     }
   }
 
   private synchronized void close() {
-    awaitFencing();
     if (broker != null) {
       broker.close();
       committers.close();

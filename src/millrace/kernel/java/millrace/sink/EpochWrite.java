@@ -88,22 +88,27 @@ final class EpochWrite implements Write, BatchWrite, StreamingWrite {
 
   @Override
   public void commit(long epoch, WriterCommitMessage[] written) {
-    List<TaskWriter.Written> all = new ArrayList<>();
-    for (WriterCommitMessage each : written) if (each != null) all.add((TaskWriter.Written) each);
     try {
-      delivery().commit(epoch, all);
+      delivery().commit(epoch, told(written));
     } catch (IOException failure) {
       throw new UncheckedIOException(failure);
     }
   }
 
   @Override
-  public void abort(WriterCommitMessage[] unused) {
-    abort(batchEpoch(), unused);
+  public void abort(WriterCommitMessage[] written) {
+    abort(batchEpoch(), written);
   }
 
   @Override
-  public void abort(long epoch, WriterCommitMessage[] unused) {
-    delivery().abort(epoch);
+  public void abort(long epoch, WriterCommitMessage[] written) {
+    delivery().abort(epoch, told(written));
+  }
+
+  /** Of an epoch that failed, those that came. */
+  private static List<TaskWriter.Written> told(WriterCommitMessage[] written) {
+    List<TaskWriter.Written> all = new ArrayList<>();
+    for (WriterCommitMessage each : written) if (each != null) all.add((TaskWriter.Written) each);
+    return all;
   }
 }

@@ -2,7 +2,7 @@ package millrace.sink;
 
 /**
  * Named places at which a test lets the process end as kill -9 would, or an epoch fail. Nobody else sets them:
- * MILLRACE_FAIL_POINT in the environment ends the process, the property `millrace.fail.point` throws.
+ * TESTS_FAIL_POINT in the environment ends the process, the property `millrace.fail.point` throws.
  */
 enum FailPoint {
   BEFORE_PREPARE,
@@ -10,7 +10,7 @@ enum FailPoint {
   AFTER_SOME_COMMITS,
   AFTER_ALL_COMMITS;
 
-  private static final String KILLED = System.getenv("MILLRACE_FAIL_POINT");
+  private static final String KILLED = System.getenv("TESTS_FAIL_POINT");
   private static final int KILL_CODE = 137;
 
   boolean awaited() {

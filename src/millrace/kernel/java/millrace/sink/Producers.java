@@ -1,5 +1,6 @@
 package millrace.sink;
 
+import java.io.IOException;
 import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -24,20 +25,22 @@ final class Producers {
 
   private Producers() {}
 
-  /** A producer that can begin a transaction under this id; `settled` is the last one that was committed under it. */
-  static KafkaProducer<byte[], byte[]> take(String id, SinkOptions options, long timeoutMs, Settled settled) {
+  /** A producer that can begin a transaction under this id. */
+  static KafkaProducer<byte[], byte[]> take(String id, TaskWriters.Plan plan) throws IOException {
     close(kept -> System.nanoTime() - kept.sinceNs > IDLE_NS);
     Kept kept = KEPT.remove(id);
-    if (kept != null && kept.last.equals(settled)) {
+    if (kept != null && kept.last.equals(plan.settled().get(id))) {
       if (kept.open) new Inside(kept.producer).leave();
       return kept.producer;
     }
     if (kept != null) kept.producer.close(Duration.ZERO);
-    KafkaProducer<byte[], byte[]> made = new KafkaProducer<>(options.producer(id, "", timeoutMs));
+    KafkaProducer<byte[], byte[]> made = new KafkaProducer<>(plan.options().producer(id, "", plan.timeoutMs()));
     try {
+      // It ends what is open under its id: of a driver that has been replaced it must not.
+      Ledger.refuseReplaced(plan.options().checkpoint(), plan.owner());
       made.initTransactions();
       return made;
-    } catch (RuntimeException failure) {
+    } catch (RuntimeException | IOException failure) {
       made.close(Duration.ZERO);
       throw failure;
     }

@@ -20,8 +20,8 @@ final class Refused extends IllegalStateException {
     return new Refused("MR-CHECKPOINT-OLDER", held, found);
   }
 
-  static Refused takenOver(long epoch) {
-    return new Refused("MR-FLOW-TAKEN-OVER", epoch);
+  static Refused takenOver() {
+    return new Refused("MR-FLOW-TAKEN-OVER");
   }
 
   static Refused speculation() {

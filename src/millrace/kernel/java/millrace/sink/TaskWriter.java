@@ -72,7 +72,7 @@ final class TaskWriter implements DataWriter<InternalRow> {
   public void write(InternalRow row) throws IOException {
     if (plan.discard()) return;
     if (producer == null) {
-      producer = Producers.take(id, plan.options(), plan.timeoutMs(), plan.settled().get(id));
+      producer = Producers.take(id, plan);
       producer.beginTransaction();
     }
     if (acknowledged.failure != null) throw failed();
@@ -98,14 +98,16 @@ final class TaskWriter implements DataWriter<InternalRow> {
   public void abort() {
     if (producer == null) return;
     Producers.Settled last = plan.settled().get(id);
+    boolean interrupted = Thread.interrupted(); // a task that is killed; what it leaves open would hold back readers
     try {
       producer.abortTransaction();
       if (last != null) Producers.keepReady(producer, last);
       else producer.close(Duration.ZERO);
     } catch (RuntimeException failure) {
-      producer.close(Duration.ZERO); // what is open is the driver's to fence
+      producer.close(Duration.ZERO); // the next start fences it
     }
     producer = null;
+    if (interrupted) Thread.currentThread().interrupt();
   }
 
   @Override

@@ -11,11 +11,15 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 record TaskWriters(Plan plan, RowRecords records, long batchEpoch)
     implements DataWriterFactory, StreamingDataWriterFactory {
   /**
-   * How an epoch is written. One that is delivered already is computed for Spark's sake, and its rows are discarded.
-   * `settled` are the transactions that the driver committed last, by their ids.
+   * How an epoch is written, by the driver `owner`. One that is delivered already is computed for Spark's sake, and its
+   * rows are discarded. `settled` are the transactions that the driver committed last, by their ids.
    */
   record Plan(
-      SinkOptions options, long timeoutMs, boolean discard, HashMap<String, Producers.Settled> settled)
+      SinkOptions options,
+      String owner,
+      long timeoutMs,
+      boolean discard,
+      HashMap<String, Producers.Settled> settled)
       implements Serializable {}
 
   @Override
