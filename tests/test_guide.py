@@ -41,6 +41,13 @@ def test_flows(spark: Any) -> None:
     names["test_large"](spark)
 
 
+def test_delivery_into_kafka() -> None:
+    (app,) = blocks("delivery-kafka.md")
+    names: dict[str, Any] = {}
+    exec(app, names)
+    assert "large; key card; exactly once" in names["app"].graph().text()
+
+
 @pytest.mark.spark
 def test_testing(spark: Any, play: Any) -> None:
     app, function = blocks("testing.md")

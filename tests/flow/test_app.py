@@ -99,6 +99,16 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
     "bad topic name": (errors.NameInvalid, lambda app, _: app.topic("page views", SCHEMA), "page views"),
     "name that leaves the folder": (errors.NameInvalid, lambda app, _: app.topic("../x", SCHEMA), "../x"),
     "name too long": (errors.NameInvalid, lambda app, _: app.topic("x" * 181, SCHEMA), "180"),
+    "an unknown guarantee": (
+        errors.OptionInvalid,
+        lambda app, views: _later(app, views, delivery="twice")(passes),
+        '"exactly once"',
+    ),
+    "exactly once in real time": (
+        errors.OptionInvalid,
+        lambda app, views: _later(app, views, delivery="exactly once", mode="realtime")(passes),
+        "leave before their epoch",
+    ),
     "no input": (errors.InputMissing, lambda app, _: app.stream()(passes), "passes"),
     "input by name": (
         errors.InputUnknown,

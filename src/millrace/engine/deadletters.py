@@ -88,7 +88,7 @@ class DeadLetters:
                 outside = self._log.settings.named(self._log.dead.topic(self.source.topic.name))
                 # The topic's own limit is the one that counts; the client's default is lower than that.
                 options = {**_WRITING, "kafka.max.request.size": _LARGEST_BYTES}
-                write(letters.withColumn("topic", F.lit(outside)), self._log, **options)
+                write(letters.withColumn("topic", F.lit(outside)), self._log.data_source, **options)
         finally:
             letters.unpersist()
         return count

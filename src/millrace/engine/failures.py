@@ -16,19 +16,25 @@ from pyspark.errors import (
     UnsupportedOperationException,
 )
 
+from millrace import durations
 from millrace.capture.reading import CHANGED, UNREADABLE
 from millrace.engine.plan import Flow
 from millrace.errors import (
     BodyFailed,
+    CheckpointOlder,
+    EpochTorn,
     FlowFailed,
     FlowRefused,
+    FlowTakenOver,
     MatchCrowded,
     MillraceError,
     RecordsGone,
     RowUnreadable,
+    SpeculationRefused,
     StateChanged,
     StateNewer,
     TableChanged,
+    TransactionTimeout,
     Where,
 )
 from millrace.flow import Stream
@@ -50,6 +56,9 @@ _CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
 _UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
 # What the kernel says of state in a form that it does not know (`Stored.java`).
 _NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
+# … of an epoch that it may not, or cannot, deliver exactly once (`Refused.java`)
+_DELIVERY = re.compile(r"(MR-[A-Z-]+)((?: -?\d+)*)")
+_FENCED = ("ProducerFencedException", "InvalidProducerEpochException")
 # … and of a key with too many partial matches (`Partials.java`).
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
 
@@ -85,6 +94,8 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return StateNewer(flow=stream.name, found=found[1], known=found[2], where=stream.where)
     if found := _CROWDED.search(text):
         return MatchCrowded(flow=stream.name, most=found[1], where=stream.where)
+    if undelivered := _undelivered(stream, text):
+        return undelivered
     ours = _ours(text)
     if "Traceback (most recent call last)" in text and _PYTHON_LINE.search(text) and not ours:
         where = _last_user_line(text) or stream.where
@@ -103,6 +114,26 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
     if _USERS_STATE.search(text):
         return BodyFailed(flow=stream.name, kind="Spark", reason=reason, log=log, where=stream.where)
     return FlowFailed(flow=stream.name, reason=reason, log=log)
+
+
+def _undelivered(stream: Stream | Flow, text: str) -> MillraceError | None:
+    """If it was about delivering exactly once."""
+    flow, where = stream.name, stream.where
+    for code, told in _DELIVERY.findall(text):
+        facts = [int(fact) for fact in told.split()]
+        match code, facts:
+            case EpochTorn.code, [epoch, committed, lost]:
+                return EpochTorn(flow=flow, epoch=epoch, committed=committed, lost=lost, where=where)
+            case CheckpointOlder.code, [held, found]:
+                return CheckpointOlder(flow=flow, held=held, found=found, where=where)
+            case SpeculationRefused.code, []:
+                return SpeculationRefused(flow=flow, where=where)
+            case TransactionTimeout.code, [wanted_ms, most_ms]:
+                wanted, most = durations.spoken(wanted_ms), durations.spoken(most_ms)
+                return TransactionTimeout(flow=flow, wanted=wanted, most=most, where=where)
+            case FlowTakenOver.code, _:
+                return FlowTakenOver(flow=flow, where=where)
+    return FlowTakenOver(flow=flow, where=where) if any(name in text for name in _FENCED) else None
 
 
 def reason_of(error: BaseException) -> str:

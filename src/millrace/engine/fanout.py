@@ -4,7 +4,7 @@ sinks of the table and of its readers.
 The table's state is kept once, in the query before; here is only what follows from an epoch's rows alone. A function
 that keeps state over epochs would be wrong here and is refused.
 
-Guarantee: at least once, as `output` says; a sink's is its own.
+Guarantee: as the flow's `delivery` says; a reader that joins is given the table at least once. A sink's is its own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from millrace.engine.held import holding
 from millrace.engine.output import records, write
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, listed
+from millrace.engine.topic_sink import TopicSink
 from millrace.errors import TableReaderKeepsState
 from millrace.flow import Stream
 from millrace.flow.nodes import Deliverable
-from millrace.log import Log
+from millrace.log import DataSource
 from millrace.sinks.contract import VERSION
 
 # What a stream's plan may hold besides leaves: each row by itself. Everything else remembers rows, or waits for some.
@@ -32,8 +33,8 @@ _ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "Generate", "Join", "View",
 
 
 class Fanout:
-    def __init__(self, flow: Flow, log: Log, sinks: Delivering | None = None) -> None:
-        self.flow, self.log, self.sinks = flow, log, sinks
+    def __init__(self, flow: Flow, topic_sink: TopicSink, sinks: Delivering | None = None) -> None:
+        self.flow, self.log, self.topic_sink, self.sinks = flow, topic_sink.log, topic_sink, sinks
 
     def check(self, stream: Stream, signed: DataFrame, result: Any) -> None:
         """Refuses what cannot be done epoch by epoch, on the streaming plan, where Spark would keep state."""
@@ -43,18 +44,18 @@ class Fanout:
             raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
 
     def __call__(self, epoch_rows: DataFrame, number: int) -> None:
-        streams = [stream.name for stream in self.flow.streams]
+        streams, to = [stream.name for stream in self.flow.streams], self.topic_sink.epoch(number)
         if self.sinks is None:
-            self.write(epoch_rows, streams)
+            self.write(epoch_rows, streams, to)
             return
         with holding(epoch_rows) as held:
-            self.write(held.rows.drop(VERSION), streams)
+            self.write(held.rows.drop(VERSION), streams, to)
             self.sinks.deliver(self._frames(held.rows), number, held)
 
     def catch_up(self, rows: DataFrame, streams: Collection[str], sinks: Collection[str]) -> None:
         """Gives those that join the flow the table as it is."""
         with holding(rows) as held:
-            self.write(held.rows.drop(VERSION), streams)
+            self.write(held.rows.drop(VERSION), streams, self.log.data_source)
             if self.sinks is not None:
                 self.sinks.catch_up(self._frames(held.rows), sinks, held)
 
@@ -65,7 +66,7 @@ class Fanout:
             found[of] = of.body(rows.drop(VERSION)) if isinstance(of, Stream) else rows
         return found
 
-    def write(self, rows: DataFrame, streams: Collection[str]) -> None:
+    def write(self, rows: DataFrame, streams: Collection[str], to: DataSource) -> None:
         """All readers' records in one job; the rows are computed once."""
         outputs = [self._output(stream, rows) for stream in self.flow.streams if stream.name in streams]
         if not outputs:
@@ -77,7 +78,7 @@ class Fanout:
         if kept:
             rows.persist()
         try:
-            write(together, self.log)
+            write(together, to)
         finally:
             if kept:
                 rows.unpersist()

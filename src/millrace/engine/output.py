@@ -1,6 +1,6 @@
 """A flow's result as records of a topic: the row as a JSON object, the key columns as the key.
 
-Guarantee: at least once. Spark's Kafka sink writes an epoch again after a crash before its commit; nothing is lost.
+Guarantee: as the flow's `delivery` says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millrace.errors import BodyResult, EmissionTwice, EmissionUnset, KeyUnknown
 from millrace.flow import Stream
 from millrace.flow.operators import Operator
 from millrace.kernel.calling import quoted
-from millrace.log import Log
+from millrace.log import DataSource
 
 # All six digits: Spark's default writes three, and an event time must come back as it was.
 TIMES = {
@@ -55,10 +55,9 @@ def identified(records: DataFrame) -> DataFrame:
     return records.withColumn("headers", F.array(own))
 
 
-def write(records: DataFrame, log: Log, **options: str) -> None:
+def write(records: DataFrame, to: DataSource, **options: str) -> None:
     """Writes a batch of records that say their topic."""
-    data = log.data_source
-    records.write.format(data.format).options(**{**data.options, **options}).mode("append").save()
+    records.write.format(to.format).options(**{**to.options, **options}).mode("append").save()
 
 
 def output_mode(stream: Stream, result: DataFrame, noted: Iterable[Operator] = ()) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from millrace.errors import Where
 from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic
+from millrace.flow.nodes import TopicGuarantee
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class Flow:
     def epoch_ms(self) -> int | None:
         """How long its epochs are, if it runs in real time."""
         return self.streams[0].epoch_ms if self.streams else None
+
+    @property
+    def delivery(self) -> TopicGuarantee:
+        """The strongest that one of its streams asks for: they are written together."""
+        asked = {stream.delivery for stream in self.streams}
+        return "exactly once" if "exactly once" in asked else "at least once"
 
     @property
     def where(self) -> Where:

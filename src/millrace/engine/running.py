@@ -32,6 +32,7 @@ from millrace.engine.sources import Source
 from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
+from millrace.engine.topic_sink import TopicSink
 from millrace.engine.writing import FlowPlan
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Topic
@@ -67,6 +68,7 @@ class RunningFlow:
     lock: Lock
     query: StreamingQuery
     log: Path
+    topic_sink: TopicSink
     slots: int = 0
     sinks: Delivering | None = None
     idle: str = field(default="", init=False)
@@ -107,6 +109,7 @@ class RunningFlow:
         """Lets go of what it holds, its sinks first: another run may write them when the lock is free."""
         if self.sinks is not None:
             self.sinks.end(wait_s)
+        self.topic_sink.end()
         self.lock.release()
 
     def standing(self) -> Mapping[str, SinkStanding]:
@@ -179,13 +182,16 @@ def start(
             writer = writer.trigger(realTime=f"{flow.epoch_ms} milliseconds")  # type: ignore[call-overload]
         else:
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
-        query = _started(spark, flow, writer, log)
+        query = _started(spark, flow, made, writer, log)
     except BaseException:
         if made is not None and made.sinks is not None:
             made.sinks.end()
         lock.release()
         raise
-    return RunningFlow(flow, made.sources, folder, lock, query, log_file(settings), made.slots, made.sinks), aside
+    running = RunningFlow(
+        flow, made.sources, folder, lock, query, log_file(settings), made.topic_sink, made.slots, made.sinks
+    )
+    return running, aside
 
 
 @dataclass(frozen=True)
@@ -198,6 +204,7 @@ class Planned:
     old: definition.Definition | None
     new: definition.Definition
     writer: DataStreamWriter
+    topic_sink: TopicSink
     slots: int
     sinks: Delivering | None = None
 
@@ -232,9 +239,10 @@ def planned(
     if old is not None:
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
     histories = Histories(own, log, sources, dict(old.histories) if old else {})
+    topic_sink = TopicSink.of(flow, log, app, folder / definition.CHECKPOINT)
     with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        plan = FlowPlan(own, flow, sources, log, folder, clocks, once, replay, owes)
+        plan = FlowPlan(own, flow, sources, topic_sink, folder, clocks, once, replay, owes)
         writer, result, whole = plan.writer(noted)
     new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0
@@ -242,7 +250,7 @@ def planned(
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
         if in_real_time:
             slots = realtime.slots_of(sources, result, log)
-    return Planned(own, sources, old, new, writer, slots, plan.sinks)
+    return Planned(own, sources, old, new, writer, topic_sink, slots, plan.sinks)
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
@@ -260,10 +268,11 @@ def source_of(readable: Readable, log: Log, group: str, replay: Replay | None = 
     return TableSource.of(readable, log, group)
 
 
-def _started(spark: SparkSession, flow: Flow, writer: DataStreamWriter, log: Log) -> StreamingQuery:
+def _started(spark: SparkSession, flow: Flow, made: Planned, writer: DataStreamWriter, log: Log) -> StreamingQuery:
     # The query's thread takes over the pool of the thread that starts it.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", flow.name)
     try:
+        made.topic_sink.begin(made.spark)
         return writer.start()
     except Exception as error:
         raise failures.start_failed(flow, error, log_file(log.settings)) from error
@@ -282,7 +291,7 @@ def _catch_up(
     (source,) = made.sources
     assert isinstance(source, TableSource)
     try:
-        Fanout(flow, log, made.sinks).catch_up(source.rows_held(made.spark, checkpoint), streams, sinks)
+        Fanout(flow, made.topic_sink, made.sinks).catch_up(source.rows_held(made.spark, checkpoint), streams, sinks)
     except (PySparkException, Py4JError) as error:
         raise failures.run_failed(flow, error, log_file(log.settings)) from error
 

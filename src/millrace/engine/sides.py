@@ -5,7 +5,7 @@ each epoch is divided: refused rows go to their topic, results through the rest 
 written in one job. What follows the window in that function sees one epoch at a time and so may not keep state. In real
 time there is no such moment: there a refused row is sent to its topic where the window gives it, and goes no further.
 
-Guarantee: at least once, as `output` says.
+Guarantee: as the flow's `delivery` says.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from millrace.engine.held import holding
 from millrace.engine.output import TIMES, records, write
 from millrace.engine.plans import analyzed
 from millrace.engine.replay import Replay
+from millrace.engine.topic_sink import TopicSink
 from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
 from millrace.flow.lateness import side
 from millrace.flow.windows import END, START
 from millrace.kernel import windows as kernel
 from millrace.kernel.told import KIND, LATE_US, REFUSED, REFUSED_TOO, ROW, stays
-from millrace.log import Log
 
 
 class Sides:
     """Called once to plan the flow (`plan`) and then with each epoch's rows."""
 
     def __init__(
-        self, stream: Stream, frames: list[DataFrame], log: Log, replay: Replay | None = None, at_once: bool = False
+        self,
+        stream: Stream,
+        frames: list[DataFrame],
+        topic_sink: TopicSink,
+        replay: Replay | None = None,
+        at_once: bool = False,
     ) -> None:
-        self.stream, self.frames, self.log, self.settings = stream, frames, log, log.settings
+        self.stream, self.frames, self.log, self.settings = stream, frames, topic_sink.log, topic_sink.log.settings
+        self._topic_sink = topic_sink
         self._replay, self._at_once = replay, at_once
         self.topic: str | None = None
         self.told: DataFrame | None = None
@@ -83,7 +89,8 @@ class Sides:
         self._ensure_topic()
         with holding(rows) as held:  # or the window would run twice
             results = self._results(rows)
-            write(addressed(self.stream, results, self.settings).union(self._late(rows)), self.log)
+            to = self._topic_sink.epoch(number)
+            write(addressed(self.stream, results, self.settings).union(self._late(rows)), to)
             if self.sinks is not None:
                 self.sinks.deliver({self.stream: results}, number, held)
 

@@ -22,6 +22,7 @@ from millrace.engine.replay import Replay
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.tables import TableSource
+from millrace.engine.topic_sink import TopicSink
 from millrace.errors import MillraceError
 from millrace.flow import Readable, Stream
 from millrace.flow.nodes import Deliverable
@@ -37,13 +38,17 @@ class FlowPlan:
     spark: SparkSession
     flow: Flow
     sources: tuple[AnySource, ...]
-    log: Log
+    topic_sink: TopicSink
     folder: Path
     clocks: Path
     once: bool
     replay: Replay | None
     owes: bool
     sinks: Delivering | None = field(default=None, init=False)
+
+    @property
+    def log(self) -> Log:
+        return self.topic_sink.log
 
     def writer(self, noted: list[Operator]) -> tuple[DataStreamWriter, DataFrame | None, DataFrame]:
         """The query to be started, what the stream's function gives if it is one stream's alone, and what the query is
@@ -60,7 +65,7 @@ class FlowPlan:
         assert isinstance(source, TableSource)
         whole = source.stream(self.spark, self.clocks, self.once, versioned=bool(self.flow.sinks))
         signed = whole.drop(VERSION) if self.flow.sinks else whole
-        fanout = Fanout(self.flow, self.log)
+        fanout = Fanout(self.flow, self.topic_sink)
         results: dict[Deliverable, DataFrame] = {source.table: whole}
         for stream in self.flow.streams:
             results[stream] = called(stream, {source.readable: signed}, log_file(self.log.settings))
@@ -72,7 +77,7 @@ class FlowPlan:
         assert self.flow.topic is not None
         sinks = self._deliver({self.flow.topic: rows})
         assert sinks is not None
-        outlet = Outlet(self.flow.topic, self.log, sinks)
+        outlet = Outlet(self.flow.topic, self.topic_sink, sinks)
         return rows.writeStream.foreachBatch(outlet).outputMode("append"), None, rows
 
     def _of_stream(
@@ -80,7 +85,9 @@ class FlowPlan:
     ) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
         (stream,) = self.flow.streams
         in_real_time = realtime.runs_so(self.flow, self.log, once=self.once)
-        sides = Sides(stream, [frames[source] for source in stream.reads], self.log, self.replay, at_once=in_real_time)
+        sides = Sides(
+            stream, [frames[source] for source in stream.reads], self.topic_sink, self.replay, at_once=in_real_time
+        )
         result = sides.plan(lambda: called(stream, frames, log_file(self.log.settings)))
         if self.flow.epoch_ms is not None and isinstance(result, DataFrame):
             realtime.refuse(stream, result)
@@ -90,13 +97,13 @@ class FlowPlan:
         records = output.records(stream, result)
         mode = "update" if in_real_time else output.output_mode(stream, result, noted)
         if (sinks := self._deliver({stream: result})) is not None:
-            outlet = Outlet(stream, self.log, sinks)
+            outlet = Outlet(stream, self.topic_sink, sinks)
             return result.writeStream.foreachBatch(outlet).outputMode(mode), result, result
         writer = (
             (output.identified(records) if in_real_time else records)
-            .writeStream.format(self.log.data_source.format)
+            .writeStream.format(self.topic_sink.sink.format)
             .outputMode(mode)
-            .options(**self.log.data_source.options)
+            .options(**self.topic_sink.sink.options)
             .option("topic", self.log.settings.named(stream.output.name))
         )
         return writer, result, result

@@ -140,6 +140,45 @@ class EmissionUnset(UserError):
     fix = 'add emit="updates" (each time they change) or emit="final" (once, when no more can come)'
 
 
+class EpochTorn(UserError):
+    code = "MR-EPOCH-TORN"
+    text = (
+        "flow {flow!r} cannot go on: of epoch {epoch} a part ({committed} transactions) is in its topic, and another "
+        "({lost}) expired before the flow came back"
+    )
+    fix = "rebuild what it feeds: delete its topic, and start it from its oldest records with `millrace run --fresh`"
+
+
+class CheckpointOlder(UserError):
+    code = "MR-CHECKPOINT-OLDER"
+    text = "the checkpoint of flow {flow!r} is an older copy: its topic holds epoch {held}, and it is at {found}"
+    fix = (
+        "put the newest one back; without it, rebuild what the flow feeds: delete its topic, and start it from its "
+        "oldest records with `millrace run --fresh`"
+    )
+
+
+class FlowTakenOver(UserError):
+    code = "MR-FLOW-TAKEN-OVER"
+    text = (
+        "flow {flow!r} stopped: its transactions were ended by somebody else, another run of it with the same name, or "
+        "by Kafka because they took longer than transaction.timeout.ms"
+    )
+    fix = "let only one run it, then start it again; nothing of that epoch was seen by readers of committed records"
+
+
+class SpeculationRefused(UserError):
+    code = "MR-SPECULATION-REFUSED"
+    text = "flow {flow!r} delivers exactly once, and Spark is told to run slow tasks twice (spark.speculation)"
+    fix = "set spark.speculation to false, or let the flow deliver at least once"
+
+
+class TransactionTimeout(UserError):
+    code = "MR-TRANSACTION-TIMEOUT"
+    text = "flow {flow!r} asks for transactions of up to {wanted}, and this Kafka allows {most}"
+    fix = "lower transaction.timeout.ms in [kafka.options], or raise the broker's transaction.max.timeout.ms"
+
+
 class FlowRefused(UserError):
     code = "MR-FLOW-REFUSED"
     text = "Spark cannot run flow {flow!r} as a stream: {reason}"

@@ -33,6 +33,7 @@ from millrace.flow.nodes import (
     Node,
     Stream,
     Topic,
+    TopicGuarantee,
     Traffic,
     caller,
     checked_name,
@@ -43,6 +44,7 @@ from millrace.flow.time import AHEAD, IDLE, Duration, Lateness, duration_ms
 
 EMISSIONS = ("updates", "final")
 MODES = ("microbatch", "realtime")
+TOPIC_GUARANTEES: tuple[TopicGuarantee, ...] = ("exactly once", "at least once")
 # At each end of an epoch a real-time flow pauses for some tenths of a second, so they are long; what waits for the
 # watermark, and what is repeated after a crash, asks for short ones. Spark takes none below five seconds.
 EPOCH = "60 seconds"
@@ -151,6 +153,7 @@ class App:
         partitions: int = PARTITIONS,
         mode: Mode = "microbatch",
         epoch: Duration | None = None,
+        delivery: TopicGuarantee = "at least once",
     ) -> Callable[[Body], Stream]:
         """Makes a stream of a function: one DataFrame in for each input, one out, written to the topic of its name.
 
@@ -158,6 +161,7 @@ class App:
         own. `emit` says when an aggregate's results go out: "updates" each time they change, "final" once.
         `schema` (with `time` and `lateness` as for a topic) is needed when another stream reads this one.
         `mode="realtime"` answers each event in milliseconds; its `epoch` is how often it commits and time moves on.
+        `delivery="exactly once"` writes each epoch in transactions, so that a crash repeats none of its records.
         """
         where = caller()
 
@@ -185,6 +189,7 @@ class App:
                 where=where,
                 mode=_mode(flow, mode, where),
                 epoch_ms=_epoch_ms(flow, mode, epoch, where),
+                delivery=_guarantee(flow, mode, delivery, where),
             )
             self._add(stream)
             return stream
@@ -307,6 +312,17 @@ def _mode(name: str, mode: Mode, where: Where) -> Mode:
         remedy = 'choose "microbatch" (epoch after epoch) or "realtime" (each event at once)'
         raise OptionInvalid(name=name, option="mode", given=mode, remedy=remedy, where=where)
     return mode
+
+
+def _guarantee(name: str, mode: Mode, delivery: TopicGuarantee, where: Where) -> TopicGuarantee:
+    remedy = ""
+    if delivery not in TOPIC_GUARANTEES:
+        remedy = 'choose "exactly once" (in transactions) or "at least once" (the last epoch may come again)'
+    elif delivery == "exactly once" and mode == "realtime":
+        remedy = "leave it out: rows in real time leave before their epoch is committed; a reader can drop repeats"
+    if remedy:
+        raise OptionInvalid(name=name, option="delivery", given=delivery, remedy=remedy, where=where)
+    return delivery
 
 
 def _epoch_ms(name: str, mode: Mode, epoch: Duration | None, where: Where) -> int | None:

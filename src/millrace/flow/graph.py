@@ -12,8 +12,6 @@ from millrace.flow.deliveries import Delivery
 from millrace.flow.nodes import Node, Stream, Topic, Traffic, kind
 from millrace.flow.tables import Changes, Database, Table
 
-GUARANTEE = "at least once"
-
 
 @dataclass(frozen=True)
 class Edge:
@@ -104,7 +102,7 @@ _SHAPES: dict[type[Node], tuple[str, str]] = {
 def _guarantee(edge: Edge) -> str | None:
     if isinstance(edge.target, Delivery):
         return edge.target.guarantee
-    return GUARANTEE if isinstance(edge.source, Stream) else None
+    return edge.source.delivery if isinstance(edge.source, Stream) else None
 
 
 def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
@@ -170,7 +168,7 @@ def _facts(node: Node) -> str:
             facts.append(f"emits {node.emit}")
         if node.epoch_ms is not None:
             facts.append(f"in real time, epochs of {durations.spoken(node.epoch_ms)}")
-        return "; ".join([*facts, GUARANTEE])
+        return "; ".join([*facts, node.delivery])
     if isinstance(node, Delivery):
         return f"{node.of.name} -> {node.sink.kind}; {node.guarantee}"
     if isinstance(node, Database):

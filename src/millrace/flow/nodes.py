@@ -23,6 +23,7 @@ Body: TypeAlias = "Callable[..., DataFrame]"
 Maker: TypeAlias = Callable[..., Mapping[str, Any]]
 Emit: TypeAlias = Literal["updates", "final"]
 Mode: TypeAlias = Literal["microbatch", "realtime"]
+TopicGuarantee: TypeAlias = Literal["exactly once", "at least once"]
 
 # Kafka allows 249; the rest is for a prefix in front and `.dead` behind.
 LONGEST_NAME = 180
@@ -60,8 +61,9 @@ class Stream(Delivered):
 
     It can be called as the function that it is, and given to another stream, which then reads its topic. In real time
     rows leave at once; an epoch takes `epoch_ms`, and at its end the watermark moves and what was done is committed.
-    Guarantee: at least once. After a crash the rows of the last epoch may come again; nothing is lost. Sinks that it is
-    given with `.to(…)` have guarantees of their own.
+    Guarantee: what `delivery` says. At least once: after a crash the rows of the last epoch may come again. Exactly
+    once: they do not, for whoever reads committed records only, as every stream does. Nothing is lost in either. Sinks
+    that it is given with `.to(…)` have guarantees of their own.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Stream(Delivered):
     where: Where
     mode: Mode = "microbatch"
     epoch_ms: int | None = None
+    delivery: TopicGuarantee = "at least once"
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         return self.body(*frames)

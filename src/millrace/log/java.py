@@ -28,6 +28,7 @@ _SAME = {
     "socket.connection.setup.timeout.ms",
     "ssl.key.password",
     "ssl.keystore.password",
+    "transaction.timeout.ms",
 }
 _RENAMED = {
     "sasl.mechanism": "sasl.mechanism",

@@ -17,6 +17,7 @@ from millrace.engine.plans import analyzed
 from millrace.engine.running import source_of
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
+from millrace.engine.topic_sink import TopicSink
 from millrace.engine.writing import called
 from millrace.flow import Changes, Stream, Table
 from millrace.log import Log
@@ -45,16 +46,16 @@ def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Pla
     """Each stream of a flow. What a run refuses when it plans is refused here, by the same errors."""
     own = spark.newSession()
     log = Log(replace(settings, kafka=Kafka(bootstrap=_NOBODY)))
-    spark_log = log_file(settings)
+    topic_sink, spark_log = TopicSink.at_least_once(log), log_file(settings)
     frames = {source: source_of(source, log, flow.name).stream(own) for source in flow.reads}
     for stream in flow.streams:
         inputs = tuple(frames[source] for source in stream.reads)
         if flow.shared is not None:
             result = called(stream, frames, spark_log)
-            Fanout(flow, log).check(stream, frames[flow.shared], result)
+            Fanout(flow, topic_sink).check(stream, frames[flow.shared], result)
             yield Planned(stream, inputs, result, None)
             continue
-        sides = Sides(stream, list(inputs), log)
+        sides = Sides(stream, list(inputs), topic_sink)
         result = sides.plan(lambda stream=stream: called(stream, frames, spark_log))  # type: ignore[misc]
         output.records(stream, result)
         query, mode = (result, output.output_mode(stream, result)) if sides.told is None else (sides.told, "append")

@@ -1,0 +1,42 @@
+"""The Kafka sink that writes each epoch exactly once (`millrace.sink` in Java), from Python.
+
+In a plain PySpark job: `stream.writeStream.format(FORMAT)` with the options `flow` (what its transactional ids begin
+with), `checkpoint` (the query's folder), `topic` and Kafka's own behind `kafka.`; inside `foreachBatch` a batch is
+written with the same options and `epoch`. Readers have to read `read_committed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from millrace.errors import KernelAbsent
+from millrace.kernel.calling import jar
+
+FORMAT = "millrace.sink.ExactlyOnce"
+# In a checkpoint: what was delivered, and what is prepared. See `Ledger.java`.
+LEDGER = "delivery"
+
+
+def begin(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Before the query starts: commits what an earlier run prepared, and ends what else it left open."""
+    java: Any = spark._jsparkSession
+    _delivery().begin(java, dict(options))
+
+
+def end(checkpoint: Path) -> None:
+    """After the query has ended: lets its producers go."""
+    _delivery().end(str(checkpoint))
+
+
+def _delivery() -> Any:
+    java: Any = SparkContext._jvm
+    found = java.millrace.sink.Delivery
+    if not isinstance(found, JavaClass):
+        raise KernelAbsent(jar=jar())
+    return found
