@@ -275,7 +275,3 @@ class Lane(threading.Thread):
         self._lost += 1
         told = "%s does not hold epoch %d, and at most once was asked for: %s"
         _logger.warning(told, self.delivery.name, epoch.number, self._trouble, extra=self._told("lost"))
-
-
-def lane_of(delivery: Delivery, feed: Feed, flow: str, folder: Path, log: Log, *, owes: bool) -> Lane:
-    return Lane(delivery, feed, flow, folder / "sinks" / delivery.name, log, owes=owes)
