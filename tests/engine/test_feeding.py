@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 import millrace as mr
 from millrace.engine.feeding import fed, feed_of
@@ -15,7 +15,7 @@ from millrace.errors import SinkKeyMissing, SinkKeyUnknown
 from millrace.flow import App, Delivery
 from millrace.sinks import DIFF, VERSION, Feed, Sink
 
-COLUMNS = StructType.fromDDL("id long, `a b` string")
+COLUMNS = StructType().add("id", LongType()).add("a b", StringType())
 
 
 def delivery(sink: Sink) -> Delivery:
@@ -36,7 +36,7 @@ def test_one_row_of_each_key_the_last(spark: SparkSession) -> None:
             signed.append((key, held[key], 1, version))
         else:
             del held[key]
-    schema = StructType.fromDDL(f"id long, `a b` string, {DIFF} int, {VERSION} long")
+    schema = StructType([*COLUMNS]).add(DIFF, IntegerType()).add(VERSION, LongType())
     shuffled = random.sample(signed, len(signed))
     rows = fed(spark.createDataFrame(shuffled, schema).repartition(3), Feed(COLUMNS, ("id",), signed=True), 5).collect()
     assert len(rows) == len({key for key, *_ in signed})
@@ -53,7 +53,8 @@ def test_one_row_of_each_key_the_last(spark: SparkSession) -> None:
 
 
 def test_by_which_key_a_sink_is_fed() -> None:
-    signed = StructType.fromDDL(f"id long, name string, {DIFF} int")
+    plain = StructType().add("id", LongType()).add("name", StringType())
+    signed = StructType([*plain]).add(DIFF, IntegerType())
     table, stream = ("id",), ("name",)
     upserting, appending = mr.postgres("held", key="id"), mr.postgres("held")
     assert feed_of(delivery(appending), COLUMNS).key == ()
@@ -61,9 +62,7 @@ def test_by_which_key_a_sink_is_fed() -> None:
     assert feed_of(delivery(upserting), COLUMNS).key == ("id",)
     assert feed_of(delivery(appending), signed, table=table).key == ("id",)
     assert feed_of(delivery(appending), signed, stream=stream).key == ("name",)
-    assert feed_of(delivery(mr.files("out")), signed, table=table) == Feed(
-        StructType.fromDDL("id long, name string"), (), signed=True
-    )
+    assert feed_of(delivery(mr.files("out")), signed, table=table) == Feed(plain, (), signed=True)
     with pytest.raises(SinkKeyMissing):
         feed_of(delivery(appending), signed)
     with pytest.raises(SinkKeyUnknown, match=r"did you mean 'id'\?"):

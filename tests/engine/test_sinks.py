@@ -259,3 +259,9 @@ def test_refused_rows_and_lesser_guarantees(
     target.run(f"ALTER TABLE {target.name} ALTER COLUMN url TYPE boolean USING true")
     with pytest.raises(SinkColumnUnfit, match="the table has it as boolean, and rows have it as text"):
         once(spark, own, app, trial=True)
+
+    # Begun anew, what stands beside the checkpoint begins anew with it.
+    app = App("shop")
+    app.topic("views", "url string, user long").to(function(note, name="often"), function(note, name="seldom"))
+    once(spark, own, app, fresh=["views"])
+    assert taken == [0] * 5
