@@ -246,7 +246,7 @@ def places(log: Log, group: str) -> list[Any]:
 def test_a_torn_epoch_is_named_and_one_of_which_nothing_was_seen_is_done_again(
     driver: Driver, project: Project, tmp_path: Path, until: Callable[..., None]
 ) -> None:
-    driver.options["kafka.transaction.timeout.ms"] = "1000"
+    driver.options["kafka.transaction.timeout.ms"] = "5000"
     other = Driver(driver.spark, driver.log, tmp_path / "other", f"{driver.name}2", driver.options)
     with driver.stopping_at("AFTER_SOME_COMMITS"):
         driver.write(0)
