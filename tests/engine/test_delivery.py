@@ -307,6 +307,44 @@ def test_two_drivers_of_one_flow_deliver_each_epoch_once(driver: Driver, tmp_pat
     assert driver.held_back() == 0
 
 
+def test_a_driver_that_was_replaced_while_it_wrote_does_not_commit(
+    driver: Driver, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """The new one has seen that nothing is prepared, and is about to end what is open: a commit now could be torn."""
+    (tmp_path / "link").symlink_to(driver.checkpoint)
+    other = replace(driver, checkpoint=tmp_path / "link")
+    java: Any = driver.spark._jvm
+    refused: list[MillraceError] = []
+
+    def old() -> None:
+        try:
+            driver.write(0)
+        except MillraceError as error:
+            refused.append(error)
+
+    def reaches(point: str) -> Callable[[], bool]:
+        return lambda: java.System.getProperty("millrace.fail.paused") == point
+
+    threads = [threading.Thread(target=old), threading.Thread(target=other.begin)]
+    driver.begin()
+    java.System.setProperty("millrace.fail.pause", "BEFORE_PREPARE BEFORE_FENCE")
+    try:
+        for thread, point in zip(threads, ("BEFORE_PREPARE", "BEFORE_FENCE"), strict=True):
+            thread.start()
+            until(reaches(point), point)
+        java.System.setProperty("millrace.fail.pause", "BEFORE_FENCE")
+        threads[0].join()
+    finally:
+        java.System.clearProperty("millrace.fail.pause")
+        threads[1].join()
+    assert [type(error) for error in refused] == [FlowTakenOver]
+    assert not driver.values()
+    other.write(0)
+    assert driver.has(1)
+    assert driver.held_back() == 0
+    other.end()
+
+
 def reached(checkpoint: Path) -> int:
     """The epoch that Spark would begin with, one that may be done already."""
     delivered = (checkpoint / delivering.LEDGER).glob("delivered-*")

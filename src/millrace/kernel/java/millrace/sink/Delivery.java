@@ -82,6 +82,7 @@ public final class Delivery {
     Set<String> ids = new LinkedHashSet<>(Pool.ids(options.flow(), partitions));
     ids.addAll(broker.open(options.flow()));
     Set<String> known = broker.described(ids).keySet();
+    FailPoint.BEFORE_FENCE.reached();
     refuseReplaced();
     broker.fence(known);
     begun = true;
