@@ -6,6 +6,7 @@
   the same batches; and by Spark's as it is. A ratio is rows/s of ours over theirs.
 - **writing**: rows that cost nothing to make, one epoch of all of them, against ProducerPerformance's own figure.
 - **small**: epochs of ten rows, one after the other: what an epoch's end costs in milliseconds.
+- **fence**: how long a start takes to end what killed tasks left open, which holds back every reader until then.
 
 The sides take turns; the first round warms up. Readers are checked to find every record once.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.log import SAME_BATCHES, SIZE_BYTES, kafka_tool
@@ -34,6 +36,7 @@ from millrace.log import Log
 
 PARTITIONS = 2
 SMALL_EPOCHS, SMALL_ROWS = 60, 10
+LEFT_OPEN = 8
 # As the transactional sink has them unless told otherwise.
 BATCHES = {"kafka.batch.size": "131072", "kafka.linger.ms": "20"}
 VALUE = f"lpad(cast(id as string), {SIZE_BYTES}, 'x') as value"
@@ -106,6 +109,28 @@ class Bench:
         self.finish(topic, checkpoint, self.records)
         return round(self.records / spent_s)
 
+    def fence(self) -> float:
+        """Milliseconds from a start to the moment when nothing is held back."""
+        topic, checkpoint = self.fresh()
+        left = []
+        for partition in range(LEFT_OPEN):
+            options = {"bootstrap.servers": self.log.address, "transactional.id": f"bench.{topic}.{partition}.0"}
+            producer = Producer(options)
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce(topic, b"left", partition=partition % PARTITIONS)
+            producer.flush()
+            left.append(producer)
+        assert not any(last for _, last in self.log.topics.offsets(topic).values())
+        began = monotonic()
+        delivering.begin(self.spark, self.to("transactional", topic, checkpoint)[1])
+        while self.log.topics.offsets(topic) != self.log.topics.offsets(topic, committed=False):
+            pass
+        spent_s = monotonic() - began
+        delivering.end(checkpoint)
+        self.log.topics.delete(topic)
+        return round(spent_s * 1000, 1)
+
     def producer(self) -> float:
         """What Kafka's own tool says of itself, without its start."""
         topic, _ = self.fresh()
@@ -156,6 +181,7 @@ def run(bench: Bench, rounds: int) -> None:
             "transactional": lambda: bench.small("transactional"),
             "plain": lambda: bench.small("plain"),
         },
+        "fence": {f"{LEFT_OPEN} open transactions": bench.fence},
     }
     figures: dict[str, Any] = {"rows_an_epoch": limit}
     for contest, contenders in sides.items():
@@ -167,7 +193,7 @@ def run(bench: Bench, rounds: int) -> None:
                     found[side].append(each)
         figures[contest] = found
         for side, values in found.items():
-            print(f"{contest:8} {side:24} {values} {'ms an epoch' if contest == 'small' else 'rows/s'}")
+            print(f"{contest:8} {side:24} {values} {'ms' if contest in ('small', 'fence') else 'rows/s'}")
     report(figures)
 
 

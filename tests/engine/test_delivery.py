@@ -246,7 +246,7 @@ def places(log: Log, group: str) -> list[Any]:
 def test_a_torn_epoch_is_named_and_one_of_which_nothing_was_seen_is_done_again(
     driver: Driver, project: Project, tmp_path: Path, until: Callable[..., None]
 ) -> None:
-    driver.options["kafka.transaction.timeout.ms"] = "1000"
+    driver.options["kafka.transaction.timeout.ms"] = "5000"
     other = Driver(driver.spark, driver.log, tmp_path / "other", f"{driver.name}2", driver.options)
     with driver.stopping_at("AFTER_SOME_COMMITS"):
         driver.write(0)
@@ -300,11 +300,50 @@ def test_two_drivers_of_one_flow_deliver_each_epoch_once(driver: Driver, tmp_pat
         if turn:
             threads[-2].join()
     threads[-1].join()
-    assert Counter(driver.values()) == Counter(range(last * ROWS))
     assert len(ended) == turns
     assert ended.count("MR-FLOW-TAKEN-OVER") > 1, ended
-    driver.begin()
+    drive(driver)
+    assert ended[-1] == "done"
+    assert Counter(driver.values()) == Counter(range(last * ROWS))
     assert driver.held_back() == 0
+
+
+def test_a_driver_that_was_replaced_while_it_wrote_does_not_commit(
+    driver: Driver, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """The new one has seen that nothing is prepared, and is about to end what is open: a commit now could be torn."""
+    (tmp_path / "link").symlink_to(driver.checkpoint)
+    other = replace(driver, checkpoint=tmp_path / "link")
+    java: Any = driver.spark._jvm
+    refused: list[MillraceError] = []
+
+    def old() -> None:
+        try:
+            driver.write(0)
+        except MillraceError as error:
+            refused.append(error)
+
+    def reaches(point: str) -> Callable[[], bool]:
+        return lambda: java.System.getProperty("millrace.fail.paused") == point
+
+    threads = [threading.Thread(target=old), threading.Thread(target=other.begin)]
+    driver.begin()
+    java.System.setProperty("millrace.fail.pause", "BEFORE_PREPARE BEFORE_FENCE")
+    try:
+        for thread, point in zip(threads, ("BEFORE_PREPARE", "BEFORE_FENCE"), strict=True):
+            thread.start()
+            until(reaches(point), point)
+        java.System.setProperty("millrace.fail.pause", "BEFORE_FENCE")
+        threads[0].join()
+    finally:
+        java.System.clearProperty("millrace.fail.pause")
+        threads[1].join()
+    assert [type(error) for error in refused] == [FlowTakenOver]
+    assert not driver.values()
+    other.write(0)
+    assert driver.has(1)
+    assert driver.held_back() == 0
+    other.end()
 
 
 def reached(checkpoint: Path) -> int:

@@ -82,6 +82,7 @@ public final class Delivery {
     Set<String> ids = new LinkedHashSet<>(Pool.ids(options.flow(), partitions));
     ids.addAll(broker.open(options.flow()));
     Set<String> known = broker.described(ids).keySet();
+    FailPoint.BEFORE_FENCE.reached();
     refuseReplaced();
     broker.fence(known);
     begun = true;
@@ -93,6 +94,10 @@ public final class Delivery {
 
   /** Commits an epoch that was prepared, if that is still possible; if nothing of it was seen yet, forgets it. */
   private void complete(Ledger.Prepared epoch) throws IOException {
+    if (isDelivered(epoch)) {
+      ledger.forget(epoch.epoch());
+      return;
+    }
     List<String> ids = epoch.transactions().stream().map(Transaction::id).toList();
     Verdict verdict = Verdict.of(epoch.transactions(), broker.described(ids));
     if (verdict.canBeCommitted()) {
@@ -158,11 +163,11 @@ public final class Delivery {
 
   private void prepare(Ledger.Prepared epoch) throws IOException {
     if (!ledger.prepare(epoch)) throw Refused.takenOver();
-    // A driver that begins after this was prepared commits it; one that began before does not know of it.
-    if (isDelivered(epoch) || !ledger.owner().equals(self)) {
+    if (isDelivered(epoch)) { // by one that was quicker, and whose own record is gone again
       ledger.forget(epoch.epoch());
       throw Refused.takenOver();
     }
+    refuseReplaced(); // whether the other has seen this record nobody knows here: it is his to commit or to fence
   }
 
   private void commitAll(Ledger.Prepared epoch) throws IOException {
