@@ -1,0 +1,1 @@
+"""Each sink beside the bare bulk loader of its system."""
