@@ -13,12 +13,13 @@ from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
 
 from millrace import local
-from millrace.config import Settings
+from millrace.config import Settings, load
 from millrace.errors import OptionInvalid, SinkColumnUnfit, SinkFailed, SinkTargetUnfit, SinkUnreachable
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
 from millrace.sinks.http import Answer, Caller
@@ -26,6 +27,7 @@ from millrace.sinks.opensearch import opensearch
 from millrace.sinks.opensearch_index import Index, Indexes
 from millrace.sinks.opensearch_writer import _Task
 from millrace.testing.sinks import SinkSuite
+from tests.sinks.way import Way
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -50,11 +52,13 @@ def documents(url: str, index: str) -> Iterator[dict[str, Any]]:
 
 class TestOpenSearch(SinkSuite):
     @pytest.fixture(autouse=True)
-    def _server(self, settings: Settings, url: str) -> None:
-        self.project, self.url = settings, url
+    def _server(self, url: str) -> Iterator[None]:
+        self.url, self.way = url, Way(urlsplit(url).port or 0)
+        yield
+        self.way.close()
 
     def settings(self) -> Settings:
-        return self.project
+        return load(self.folder, {"MILLRACE_SINKS_OPENSEARCH_URL": f"http://127.0.0.1:{self.way.port}"})
 
     def sink(self, *, keyed: bool) -> Sink:  # noqa: ARG002 -- it holds keys
         index = f"held{next(_numbers)}"
@@ -73,15 +77,7 @@ class TestOpenSearch(SinkSuite):
         return {"id": 4712, "name": "x" * 40_000}
 
     def away(self) -> AbstractContextManager[None]:
-        @contextlib.contextmanager
-        def stopped() -> Iterator[None]:
-            local.down(self.project, ("opensearch",))
-            try:
-                yield
-            finally:
-                self.url = local.up(self.project, ("opensearch",))["opensearch"]
-
-        return stopped()
+        return self.way.cut()
 
 
 @pytest.fixture
