@@ -2,7 +2,7 @@
 
 The version of a document is the row's place in the log, of type `external_gte`. A stale one is answered with 409 and is
 as good as written: something newer is there. `external` would answer so to an epoch that is written again, too; but
-then a document that somebody spoiled could not be put right by writing its row once more.
+then half of it would be from the attempt that failed, whose rows need not be the same (a time of day, a lookup).
 """
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ class OpenSearchWriter(Writer):
     def __init__(self, sink: OpenSearch, url: str, flow: str, feed: Feed) -> None:
         self._sink, self._url, self._feed = sink, url, feed
         self._caller = Caller(sink, url, ANSWER_S)
-        self._index = Indexes(sink, self._caller, sink.index, feed).ready()
-        self._ledger = Ledger(sink, self._caller, flow)
+        try:
+            self._index = Indexes(sink, self._caller, sink.index, feed).ready()
+            self._ledger = Ledger(sink, self._caller, flow)
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:
         if not due(self._sink.name, epoch, self._ledger.held(), self._sink.where):

@@ -2,7 +2,7 @@
 
 A row's version stands in the row (`__version` of a hash, at the head of a JSON text); that of a member of a ranking in
 a hash beside it; that of one that was deleted under a key of its own, for a while. A row of the same version is written
-again: the same place in the log is the same row.
+again: the epoch that is committed stands, and not the half of one that failed before it.
 
 Both give back, for rows that could not be written, their number in the call and the server's reason, one after the
 other. Lua's numbers are doubles: exact up to 2**53, and no log is that long.

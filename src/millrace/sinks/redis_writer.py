@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from millrace.errors import ExtraMissing, MillraceError, SinkFailed, SinkTargetUnfit, SinkUnreachable
@@ -46,7 +46,7 @@ class RedisWriter(Writer):
     def _texts(self, rows: DataFrame) -> DataFrame:
         key = F.concat(F.lit(f"{self._sink.prefix}:"), joined_key(self._feed))
         whole = fields(self._feed) if self._sink.form == "hash" else document(self._feed)
-        return _texts(rows, self._feed, key, F.when(F.col(DIFF) > 0, whole).otherwise(""))
+        return _texts(rows, self._feed, key, F.when(F.col(DIFF) > 0, whole).otherwise(""), F.col(DIFF) < 0)
 
     def _work(self) -> _Task:
         ttl = "" if self._sink.ttl_ms is None else str(self._sink.ttl_ms)
@@ -63,6 +63,7 @@ class RankingWriter(Writer):
         with told(sink):
             kind = self._ledger.client.type(sink.ranking).decode()
         if kind not in ("none", "zset"):
+            self.close()
             reason, remedy = f"it is a {kind} there, not a sorted set", "name another key, or delete that one"
             raise SinkTargetUnfit(sink=sink.name, target=sink.ranking, reason=reason, remedy=remedy, where=sink.where)
 
@@ -73,16 +74,16 @@ class RankingWriter(Writer):
     def _texts(self, rows: DataFrame) -> DataFrame:
         score = F.col(quoted(self._sink.score)).cast("double").cast("string")
         known = F.coalesce(F.when(F.col(DIFF) > 0, score), F.lit(""))
-        return _texts(rows, self._feed, joined_key(self._feed), known)
+        return _texts(rows, self._feed, joined_key(self._feed), known, known == "NaN")
 
     def close(self) -> None:
         self._ledger.close()
 
 
-def _texts(rows: DataFrame, feed: Feed, key: Any, value: Any) -> DataFrame:
-    """What the tasks are given of a row: its key, its version, what is to be there, and itself for the dead letters
-    where that does not say it."""
-    dead = F.when(key.isNull() | (value == ""), F.struct(key_text(feed), document(feed)))
+def _texts(rows: DataFrame, feed: Feed, key: Column, value: Column, doubted: Column) -> DataFrame:
+    """What the tasks are given of a row: its key, its version, what is to be there, and where that does not say what
+    it was and it may be refused, itself for the dead letters."""
+    dead = F.when(key.isNull() | doubted, F.struct(key_text(feed), document(feed)))
     return rows.select(key, F.col(VERSION).cast("string"), value, dead)
 
 

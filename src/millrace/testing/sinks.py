@@ -42,7 +42,7 @@ class SinkSuite(ABC):
     """
 
     many: ClassVar[int] = 100_000
-    # The columns that the target keeps, `id` among them.
+    # The columns that the target keeps, `id` first.
     kept: ClassVar[tuple[str, ...]] = ("id", "name", "score", "seen")
     spark: SparkSession
     folder: Path
@@ -146,9 +146,10 @@ class SinkSuite(ABC):
             writer = self._opened(sink, keyed)
             before, rows = [(1, "one", 1.0, True)], [(n, f"n{n}", 1.0, True) for n in range(2, 200)]
             self._write(writer, 0, before)
-            bad = F.when(F.col("id") == 150, F.raise_error(F.lit("in the middle"))).otherwise(F.col("name"))
+            column = self.kept[1]
+            bad = F.when(F.col("id") == 150, F.raise_error(F.lit("in the middle"))).otherwise(F.col(column))
             with pytest.raises(Exception, match="in the middle"):
-                self._write(writer, 1, self._frame(rows).repartition(4).withColumn("name", bad))
+                self._write(writer, 1, self._frame(rows).repartition(4).withColumn(column, bad))
             if sink.guarantee == "exactly once":
                 self._holds(sink, keyed, before)
             self._write(writer, 1, rows)
