@@ -51,6 +51,7 @@ counts.to(mr.postgres("{table}", key="url", database="target"), mr.files("out", 
 """
 
 
+@pytest.mark.turn(1, 2)
 def test_killed_between_the_write_and_the_commit(project: Project, postgres: str, until: Callable[..., None]) -> None:
     folder, prefix = project.settings.folder, project.settings.prefix
     table = f"counts_{prefix}"

@@ -98,6 +98,8 @@ def once(spark: SparkSession, settings: Settings, app: App, **options: Any) -> N
 def summed(spark: SparkSession, folder: Path) -> dict[int, str]:
     """What a reader of the files has: rows whose signs do not cancel out."""
     signs: Counter[tuple[int, str]] = Counter()
+    if not any(folder.glob("epoch=*")):
+        return {}
     for row in spark.read.parquet(str(folder)).collect():
         signs[row["id"], row["name"]] += row[DIFF]
     assert set(signs.values()) <= {0, 1}, signs
@@ -117,9 +119,9 @@ def app_of(target: Target, *, fails: Callable[[], bool] = lambda: False) -> App:
 
     @app.stream(table, key="id")
     def shouted(rows: DataFrame) -> DataFrame:
-        return rows.where(f"{DIFF} > 0").select("id", F.upper("name").alias("name"))
+        return rows.withColumn("name", F.upper("name")).where("name <> 'DREI'")
 
-    shouted.to(postgres(f"{target.name}_shouted", key="id", database="target"))
+    shouted.to(postgres(f"{target.name}_shouted", database="target"))
     return app
 
 
@@ -134,8 +136,8 @@ def test_a_table_and_its_reader_in_one_flow_with_sinks_over_crashes(
     def holds() -> None:
         assert target.rows() == items.rows
         assert summed(spark, own.folder / "out" / "items") == items.rows
-        shouted = dict(target.run(f"SELECT id, name FROM {target.name}_shouted"))
-        assert {key: shouted[key] for key in items.rows} == {key: name.upper() for key, name in items.rows.items()}
+        shouted = {key: name.upper() for key, name in items.rows.items() if name != "drei"}
+        assert dict(target.run(f"SELECT id, name FROM {target.name}_shouted")) == shouted
 
     items.put(*((key, f"n{key}") for key in range(20)))
     once(spark, own, app)
@@ -195,7 +197,7 @@ def test_a_server_that_is_away_holds_nobody_back_and_catches_up(
         def comes(condition: Callable[[], bool], what: str) -> None:
             until(lambda: run.poll() is not None and condition(), what)
 
-        comes(lambda: out.exists() and summed(spark, out) == items.rows, "the first epoch")
+        comes(lambda: summed(spark, out) == items.rows, "the first epoch")
         local.down(settings, ("postgres",))
         try:
             for number in range(2, 4):
@@ -257,3 +259,9 @@ def test_refused_rows_and_lesser_guarantees(
     target.run(f"ALTER TABLE {target.name} ALTER COLUMN url TYPE boolean USING true")
     with pytest.raises(SinkColumnUnfit, match="the table has it as boolean, and rows have it as text"):
         once(spark, own, app, trial=True)
+
+    # Begun anew, what stands beside the checkpoint begins anew with it.
+    app = App("shop")
+    app.topic("views", "url string, user long").to(function(note, name="often"), function(note, name="seldom"))
+    once(spark, own, app, fresh=["views"])
+    assert taken == [0] * 5

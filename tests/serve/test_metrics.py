@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from millrace.config import Listen
 from millrace.engine.progress import progress_of
-from millrace.engine.standing import Standing
+from millrace.engine.standing import SinkStanding, Standing
 from millrace.errors import MetricsUnservable
 from millrace.exposition import Metric, exposition
 from millrace.serve import METRICS, MetricsServer, health, metrics
@@ -49,7 +49,8 @@ REPORT = {
 
 def told() -> Standing:
     progress = replace(progress_of("counts", REPORT), partial_matches=4)
-    return Standing.new("counts").becomes("running").after(progress)
+    standing = Standing.new("counts").becomes("running").after(progress)
+    return standing.delivering({"files.out": SinkStanding("exactly once", epoch=3)})
 
 
 def test_an_epochs_report_becomes_progress() -> None:
@@ -68,7 +69,7 @@ def test_an_epochs_report_becomes_progress() -> None:
 
 def test_the_guide_names_the_metrics_that_there_are() -> None:
     listed = dict(
-        re.findall(r"^\| `(millrace_flow_\w+)` \| (counter|gauge) \|", GUIDE.read_text(encoding="utf-8"), re.M)
+        re.findall(r"^\| `(millrace_(?:flow|sink)_\w+)` \| (counter|gauge) \|", GUIDE.read_text(encoding="utf-8"), re.M)
     )
     assert listed == {metric.name: metric.kind for metric in METRICS}
     families = parsed(metrics("shop", [told()]))

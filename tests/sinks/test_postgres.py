@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
+import string
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from millrace import local
 from millrace.config import Settings
-from millrace.sinks import Sink
-from millrace.sinks.postgres import postgres
+from millrace.errors import SinkColumnUnfit, SinkTableUnfit
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
+from millrace.sinks.postgres import postgres as postgres_sink
 from millrace.testing.sinks import SinkSuite
+
+TYPES = """
+    tiny byte, short short, whole int, long long, single float, double double, yes boolean, day date, at timestamp,
+    local timestamp_ntz, bytes binary, text string, money decimal(12,2), huge decimal(38,18), numbers array<int>,
+    words array<string>, moments array<timestamp>, blobs array<binary>, pair struct<a:int,b:string>,
+    pairs array<struct<a:int>>, tags map<string,int>
+"""
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 _numbers = itertools.count(1)
+
+
+def ran(url: str, *statements: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
+        for statement in statements:
+            found = connection.execute(statement)  # type: ignore[call-overload]
+            rows = found.fetchall() if found.description else []
+    return rows
 
 
 class TestPostgres(SinkSuite):
@@ -32,19 +57,19 @@ class TestPostgres(SinkSuite):
         return self.project
 
     def sink(self, *, keyed: bool) -> Sink:
-        return postgres(f"held{next(_numbers)}", key="id" if keyed else None)
+        return postgres_sink(f"held{next(_numbers)}", key="id" if keyed else None)
 
     def held(self, sink: Sink) -> Iterable[Mapping[str, Any]]:
-        return self.run(f'SELECT * FROM "{sink.table}"')  # type: ignore[attr-defined]
-
-    def run(self, statement: str) -> list[dict[str, Any]]:
-        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
-            found = connection.execute(statement)  # type: ignore[call-overload]
-            return found.fetchall() if found.description else []
+        return ran(self.url, f'SELECT * FROM "{sink.table}"')  # type: ignore[attr-defined]
 
     def refused_row(self, sink: Sink) -> Mapping[str, Any]:
-        self.run(f'ALTER TABLE "{sink.table}" ADD CHECK (score < 100)')  # type: ignore[attr-defined]
+        ran(self.url, f'ALTER TABLE "{sink.table}" ADD CHECK (score < 100)')  # type: ignore[attr-defined]
         return {"id": 4711, "name": "odd", "score": 1000.0}
+
+    def too_large_row(self, sink: Sink) -> Mapping[str, Any]:
+        """Larger than an entry of an index can be."""
+        ran(self.url, f'CREATE INDEX ON "{sink.table}" (name)')  # type: ignore[attr-defined]
+        return {"id": 4712, "name": "".join(random.choices(string.ascii_letters, k=20_000))}
 
     def away(self) -> AbstractContextManager[None]:
         @contextlib.contextmanager
@@ -56,3 +81,98 @@ class TestPostgres(SinkSuite):
                 self.url = local.up(self.project, ("postgres",))["postgres"]
 
         return stopped()
+
+
+def epoch(sink: Sink, settings: Settings, rows: DataFrame, *, number: int = 0) -> list[RefusedRow]:
+    """Writes one epoch of plain rows, all that came."""
+    feed = Feed(rows.schema, sink.key)
+    sink.check(feed)
+    writer, refused = sink.open(settings, "flow", feed, Path()), list[RefusedRow]()
+    given = rows.withColumn(DIFF, F.lit(1)).withColumn(VERSION, F.lit(number).cast("long"))
+    with contextlib.closing(writer):
+        writer.write(Epoch("flow", number, "[]"), given, refused.extend)
+    return refused
+
+
+def test_every_type_is_held_as_it_is(spark: SparkSession, settings: Settings, postgres: str) -> None:
+    sink = postgres_sink(f"Every Type{next(_numbers)}")
+    day, at = date(2026, 2, 28), datetime(2026, 2, 28, 23, 59, 59, 123456, UTC)
+    local_at, odd = datetime(1, 1, 1, 0, 0, 0, 1), "tab\t, line\nend, \\N, \\., quote\" and 'x' €\r"
+    values = (
+        *(-128, -32768, -2147483648, -9223372036854775808, 1.5, float("-inf"), True, day, at, local_at, b"\x00\xff\\"),
+        *(odd, Decimal("-1234567890.12"), Decimal("0.000000000000000001"), [1, None, 3], [odd, None, ""], [at, None]),
+        *([b"\x00", None], (1, odd), [(1,), None], {"a": 1, odd: 2}),
+    )
+    schema = StructType.fromDDL(TYPES)
+    empty = tuple([] if field.dataType.typeName() == "array" else None for field in schema.fields)
+    rows = spark.createDataFrame([values, empty, (None,) * len(values)], schema)
+    ends = spark.sql("""
+        SELECT date_from_unix_date(2147483647) AS day, timestamp_micros(-9223372036854775807 - 1) AS at,
+               TIMESTAMP_NTZ '+294247-01-10 04:00:54.775807' AS local
+        UNION ALL SELECT DATE '-0043-03-15', TIMESTAMP '+12345-01-02 03:04:05.678', TIMESTAMP_NTZ '0000-12-31 00:00:00'
+    """)
+    nul = spark.createDataFrame([("a\0b",), ("ab",)], "text string")
+    rows = rows.unionByName(ends, allowMissingColumns=True).unionByName(nul, allowMissingColumns=True)
+    (refused,) = epoch(sink, settings, rows)
+    assert "character 0" in refused.reason
+
+    held = ran(postgres, f'SELECT *, day::text AS day_, at::text AS at_, local::text AS local_ FROM "{sink.table}"')
+    (found,) = (row for row in held if row["tiny"] is not None)
+    by_name = dict(zip(schema.names, values, strict=True))
+    by_name |= {"pair": {"a": 1, "b": odd}, "pairs": [{"a": 1}, None]}
+    assert {name: found[name] for name in schema.names} == by_name
+    bare = [row for row in held if row["tiny"] is None and row["day_"] is None and row["text"] is None]
+    assert sorted(str(row["numbers"]) for row in bare) == ["None", "[]"]
+    assert {(row["day_"], row["at_"], row["local_"]) for row in held if row["day_"] and row["tiny"] is None} == {
+        ("infinity", "-infinity", "infinity"),
+        ("0044-03-15 BC", "12345-01-02 03:04:05.678+00", "0001-12-31 00:00:00 BC"),
+    }
+    assert [row["text"] for row in held if row["text"] == "ab"] == ["ab"]
+
+
+def test_a_table_grows_with_the_rows_and_keeps_what_it_has(
+    spark: SparkSession, settings: Settings, postgres: str
+) -> None:
+    name = f"grown{next(_numbers)}"
+    ran(
+        postgres,
+        f"CREATE TABLE {name} (id int PRIMARY KEY, code varchar(4), price numeric(6,2), own text DEFAULT 'kept')",
+        f"INSERT INTO {name} VALUES (7, 'old', 1.5)",
+    )
+    sink = postgres_sink(name, key="id")
+    rows = spark.createDataFrame(
+        [(5_000_000_000, "long", Decimal("12345678.123"), 1.5), (7, "new", None, None), (8, "too long", None, None)],
+        "id long, code string, price decimal(12,3), score double",
+    )
+    (refused,) = epoch(sink, settings, rows)
+    assert "value too long for type character varying(4)" in refused.reason
+    assert refused.key == "8"
+    assert ran(postgres, f"SELECT * FROM {name} ORDER BY id") == [
+        {"id": 7, "code": "new", "price": None, "own": "kept", "score": None},
+        {"id": 5_000_000_000, "code": "long", "price": Decimal("12345678.123"), "own": "kept", "score": 1.5},
+    ]
+
+    with pytest.raises(SinkColumnUnfit, match=r"'own'.*the table has it as text, and rows have it as integer"):
+        epoch(postgres_sink(name, key="id", name="other"), settings, spark.sql("SELECT 1L AS id, 5 AS own"))
+    with pytest.raises(SinkColumnUnfit, match=r"'id'.*the table wants a value for it"):
+        epoch(postgres_sink(name, name="other"), settings, spark.sql("SELECT 'a' AS code"))
+    with pytest.raises(SinkTableUnfit, match="no unique index on code"):
+        epoch(postgres_sink(name, key="code", name="other"), settings, rows)
+    with pytest.raises(SinkColumnUnfit, match="PostgreSQL has no type for interval"):
+        epoch(postgres_sink(name, name="other"), settings, spark.sql("SELECT INTERVAL '1' DAY AS length"))
+
+
+def test_what_a_lost_task_has_staged_is_never_merged(spark: SparkSession, settings: Settings, postgres: str) -> None:
+    sink = postgres_sink(f"staged{next(_numbers)}")
+    rows = spark.range(10).toDF("id")
+    feed = Feed(rows.schema)
+    writer = sink.open(settings, "flow", feed, Path())
+    given = rows.withColumn(DIFF, F.lit(1)).withColumn(VERSION, F.lit(0).cast("long"))
+    # As a task of a killed process does that is still at work: rows under the number of another attempt.
+    (staging,) = (row["name"] for row in ran(postgres, "SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND "
+                                             "relname LIKE 'millrace_staged_%' ORDER BY oid DESC LIMIT 1"))  # fmt: skip
+    ran(postgres, f'INSERT INTO {staging} (id, "__diff", "__attempt") VALUES (99, 1, 4711)')
+    writer.write(Epoch("flow", 0, "[]"), given, lambda _: None)
+    writer.close()
+    assert {row["id"] for row in ran(postgres, f"SELECT id FROM {sink.table}")} == set(range(10))
+    assert ran(postgres, f"SELECT count(*) AS rows FROM {staging}") == [{"rows": 0}]

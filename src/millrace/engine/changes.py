@@ -50,6 +50,8 @@ def answer(app: str, flow: Flow, log: Log, spark: SparkSession) -> Answer:
         return Answer(flow.name, "new")
     if (old.manner, old.operators) != (new.manner, new.operators) and old.fingerprint:
         return Answer(flow.name, "compatible", "; ".join(_differences(old, new)))
+    if set(old.sinks) != set(new.sinks):
+        return Answer(flow.name, "compatible", "; ".join(_sinks(old, new)))
     if old.fingerprint not in ("", new.fingerprint):
         return Answer(flow.name, "safe", "its function changed, what it keeps did not")
     return Answer(flow.name, "same")
@@ -59,3 +61,9 @@ def _differences(old: definition.Definition, new: definition.Definition) -> list
     before = [*old.manner, *(each.manner for each in old.operators)]
     after = [*new.manner, *(each.manner for each in new.operators)]
     return [f"{one} becomes {two}" for one, two in zip(before, after, strict=False) if one != two]
+
+
+def _sinks(old: definition.Definition, new: definition.Definition) -> list[str]:
+    joining = [f"sink {name} joins it" for name in new.sinks if name not in old.sinks]
+    left = "sink {} is left out; epochs that it misses, it gets only by a rebuild"
+    return [*joining, *(left.format(name) for name in old.sinks if name not in new.sinks)]

@@ -29,7 +29,7 @@ from millrace.log import Log
 
 _WORDS_SHOWN = 80
 
-CHECKPOINT, RECORD = "checkpoint", "flow.json"
+CHECKPOINT, RECORD, SINKS = "checkpoint", "flow.json", "sinks"
 
 AnySource: TypeAlias = Source | TableSource
 
@@ -151,16 +151,17 @@ def has_state(folder: Path) -> bool:
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Moves the old checkpoint away, to be looked at or put back; says where it is now."""
+    """Moves the old checkpoint away, to be looked at or put back; says where it is now. What is known of its epochs in
+    other files goes with it: the next ones have the same numbers."""
     old = folder / CHECKPOINT
     if not old.exists():
         return None
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = folder / f"{CHECKPOINT}.{stamp}"
     old.rename(aside)
-    record = folder / RECORD
-    if record.exists():
-        record.rename(aside / RECORD)
+    for name in (RECORD, SINKS):
+        if (folder / name).exists():
+            (folder / name).rename(aside / name)
     return aside
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.engine.definition import CHECKPOINT
+from millrace.engine.definition import CHECKPOINT, SINKS
 from millrace.engine.epochs import epoch_of, last_committed
 from millrace.engine.feeding import fed
 from millrace.engine.held import Held
-from millrace.engine.lane import END_S, Lane, lane_of
+from millrace.engine.lane import END_S, Lane
 from millrace.engine.standing import SinkStanding
 from millrace.errors import MillraceError
 from millrace.flow import Delivery
@@ -30,7 +30,9 @@ class Delivering:
 
     def __init__(self, flow: str, folder: Path, log: Log, feeds: Mapping[Delivery, Feed], *, owes: bool = True) -> None:
         self._flow, self._checkpoint = flow, folder / CHECKPOINT
-        self.lanes = [lane_of(each, feed, flow, folder, log, owes=owes) for each, feed in feeds.items()]
+        self.lanes = [
+            Lane(each, feed, flow, folder / SINKS / each.name, log, owes=owes) for each, feed in feeds.items()
+        ]
         self.error: MillraceError | None = None
 
     def begin(self, spark: SparkSession) -> None:

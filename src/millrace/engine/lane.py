@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import threading
 import time
 from dataclasses import dataclass, field
@@ -17,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.engine.held import Held
 from millrace.engine.owed import Owed
 from millrace.engine.refusals import Refusals
-from millrace.engine.restarts import MOST_TRIES_ONCE, Restarts
+from millrace.engine.restarts import MOST_TRIES_ONCE
 from millrace.engine.standing import SinkStanding
-from millrace.errors import EpochsOwed, MillraceError, ServerError, SinkFailed
+from millrace.errors import EpochsOwed, MillraceError, ServerError, SinkFailed, UserError
 from millrace.flow import Delivery
 from millrace.log import Log
 from millrace.sinks.contract import Feed, Writer
@@ -36,7 +34,8 @@ from millrace.sinks.tasks import reason_of
 # may take its time.
 TRY_S = 10.0
 HANGS_S = 60.0
-_AGAIN_S = 1.0
+# Between two tries; for what is owed it doubles from the first to the most.
+_AGAIN_S, MOST_AGAIN_S = 1.0, 10.0
 _LOOK_S = 0.5
 # How long the end of a flow waits for what a sink is at; a server that hangs is left behind.
 END_S = 15.0
@@ -70,7 +69,7 @@ class Lane(threading.Thread):
         self._attempt: _Attempt | None = None
         self._spark: SparkSession | None = None
         self._changed = threading.Condition()
-        self._tries = Restarts()
+        self._failures, self._due = 0, 0.0  # of what is owed
         self._trouble: MillraceError | None = None
         self._lasting: MillraceError | None = None
         self._epoch: int | None = None
@@ -86,7 +85,7 @@ class Lane(threading.Thread):
         except ServerError as error:
             if not self._owes:
                 raise
-            self._in_trouble(error)
+            self._troubled(error)
         self.start()
 
     def offer(self, epoch: Epoch, rows: DataFrame, held: Held) -> None:
@@ -135,7 +134,7 @@ class Lane(threading.Thread):
     @property
     def busy(self) -> bool:
         """Whether something is owed that a run with an end would still wait for."""
-        return bool(self._owed.epochs) and self._tries.in_a_row < MOST_TRIES_ONCE and self._lasting is None
+        return bool(self._owed.epochs) and self._failures < MOST_TRIES_ONCE and self._lasting is None
 
     def owes(self) -> MillraceError | None:
         """Why it does not hold all that it was given, if it does not."""
@@ -168,7 +167,7 @@ class Lane(threading.Thread):
                 attempt, head = self._attempt, self._owed.first()
                 if attempt is not None and attempt.done.is_set():
                     attempt = None
-                if attempt is None and (head is None or self._lasting or not self._tries.due(time.monotonic())):
+                if attempt is None and (head is None or self._lasting or time.monotonic() < self._due):
                     self._changed.wait(_LOOK_S)
                     continue
             if attempt is not None:
@@ -184,7 +183,7 @@ class Lane(threading.Thread):
             except Exception as error:
                 again = isinstance(error, ServerError) and time.monotonic() + _AGAIN_S < attempt.until
                 if isinstance(error, ServerError):
-                    self._in_trouble(error)
+                    self._troubled(error)
                 if again and not self._ended and self.delivery.guarantee != "at most once":
                     time.sleep(_AGAIN_S)
                     continue
@@ -199,10 +198,13 @@ class Lane(threading.Thread):
         assert self._spark is not None
         try:
             self._write(epoch, self._owed.rows(self._spark, epoch, self.feed))
-        except ServerError as error:
-            self._in_trouble(error)
-        except (MillraceError, PySparkException, Py4JError, OSError) as error:
-            self._stuck(error)
+        except UserError as error:
+            self._trouble = self._lasting = error
+            _logger.error("%s", error, extra=self._told("failure"))
+        except Exception as error:
+            self._troubled(error if isinstance(error, MillraceError) else self._failed(error))
+            self._due = time.monotonic() + min(_AGAIN_S * 2.0**self._failures, MOST_AGAIN_S)
+            self._failures += 1
         else:
             with self._changed:
                 self._owed.written(epoch)
@@ -218,7 +220,7 @@ class Lane(threading.Thread):
         except BaseException:
             self._close()
             raise
-        self._epoch, self._trouble, self._tries = epoch.number, None, Restarts()
+        self._epoch, self._trouble, self._failures, self._due = epoch.number, None, 0, 0.0
 
     def _opened(self) -> Writer:
         if self._writer is None:
@@ -231,19 +233,14 @@ class Lane(threading.Thread):
                 self._writer.close()
             self._writer = None
 
-    def _in_trouble(self, error: MillraceError) -> None:
-        wait_s, news = self._tries.failed(time.monotonic(), str(error), random.random())  # noqa: S311 -- apart is enough
+    def _troubled(self, error: MillraceError) -> None:
+        news = self._trouble is None or self._trouble.code != error.code
         self._trouble = error
-        level = logging.WARNING if news else logging.DEBUG
-        _logger.log(
-            level, "%s is tried again in %.0f s: %s", self.delivery.name, wait_s, error, extra=self._told("try")
-        )
+        if news:
+            _logger.warning("%s is tried again and again: %s", self.delivery.name, error, extra=self._told("try"))
 
-    def _stuck(self, error: Exception) -> None:
-        if not isinstance(error, MillraceError):
-            error = SinkFailed(sink=self.delivery.name, reason=reason_of(error), where=self.delivery.where)
-        self._trouble = self._lasting = error
-        _logger.error("%s", error, extra=self._told("failure"))
+    def _failed(self, error: Exception) -> SinkFailed:
+        return SinkFailed(sink=self.delivery.name, reason=reason_of(error), where=self.delivery.where)
 
     def _told(self, event: str) -> dict[str, Any]:
         return {"event": event, "flow": self._flow, "sink": self.delivery.name}
@@ -275,7 +272,3 @@ class Lane(threading.Thread):
         self._lost += 1
         told = "%s does not hold epoch %d, and at most once was asked for: %s"
         _logger.warning(told, self.delivery.name, epoch.number, self._trouble, extra=self._told("lost"))
-
-
-def lane_of(delivery: Delivery, feed: Feed, flow: str, folder: Path, log: Log, *, owes: bool) -> Lane:
-    return Lane(delivery, feed, flow, folder / "sinks" / delivery.name, log, owes=owes)

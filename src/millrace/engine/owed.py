@@ -32,7 +32,6 @@ class Owed:
     def __init__(self, folder: Path, sink: str, where: Where) -> None:
         self._folder, self._sink, self._where = folder, sink, where
         self._guard = threading.Lock()
-        shutil.rmtree(folder / _DRAFT, ignore_errors=True)
         self._sizes = {path: _size(path) for path in self._paths()}
 
     @property

@@ -18,20 +18,13 @@ from millrace.config import Settings
 from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
 from millrace.sinks.ledger import Entry, Epoch, due, entry_text, write_whole
-from millrace.sinks.tasks import reason_of
+from millrace.sinks.tasks import JSON_OPTIONS, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FORMATS = ("parquet", "json")
 EPOCH, LEDGER, DRAFTS = "epoch=", "_ledger.json", "_drafts"
-
-# All six digits of a time, as in the records of a topic.
-_JSON = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
 
 
 def files(path: str, *, format: Literal["parquet", "json"] = "parquet", name: str | None = None) -> Files:  # noqa: A002
@@ -94,7 +87,7 @@ class FilesWriter(Writer):
     def _fill(self, draft: Path, rows: DataFrame) -> None:
         kept = [*self._feed.columns.names, *((DIFF, VERSION) if self._feed.signed else ())]
         writer = rows.select(*(f"`{name.replace('`', '``')}`" for name in kept)).write
-        options = _JSON if self._sink.format == "json" else {}
+        options = JSON_OPTIONS if self._sink.format == "json" else {}
         writer.format(self._sink.format).options(**options).save(draft.as_uri())
 
     def _held(self) -> Entry | None:

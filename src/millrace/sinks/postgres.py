@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,18 +118,14 @@ def told(sink: Sink) -> Iterator[None]:
         yield
     except MillraceError:
         raise
-    except psycopg.OperationalError as error:
-        raise SinkUnreachable(sink=sink.name, reason=sentence(error), where=sink.where) from None
     except psycopg.Error as error:
-        raise SinkFailed(sink=sink.name, reason=sentence(error), where=sink.where) from None
+        # What the server says has a state; one that is gone says nothing, or that it is shutting down (57P).
+        away = isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P").startswith(("08", "57P"))
+        kind = SinkUnreachable if away else SinkFailed
+        raise kind(sink=sink.name, reason=sentence(error), where=sink.where) from None
 
 
 def sentence(error: psycopg.Error) -> str:
     """The server's own, which never holds the URL; a connection that failed says where, without the password."""
-    said = error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    said = error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[0]
     return said + (f": {error.diag.message_detail}" if error.diag.message_detail else "")
-
-
-def attempt() -> int:
-    """A number that no other try to stage has, also none of a process that was killed and whose tasks still run."""
-    return secrets.randbits(63)

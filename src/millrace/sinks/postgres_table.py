@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 
 from millrace.errors import SinkColumnUnfit, SinkTableUnfit, Where
 from millrace.sinks.contract import DIFF, Feed
+from millrace.sinks.postgres_copy import ATTEMPT, SETTING
 from millrace.sinks.postgres_types import postgres_type, staged_type
 
-LEDGER, ATTEMPT = "millrace_ledger", "__attempt"
-SETTING = "millrace.attempt"
+LEDGER = "millrace_ledger"
 
 _COLUMNS = """
 SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,

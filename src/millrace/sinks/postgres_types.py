@@ -135,7 +135,7 @@ def _moment(column: Column, kind: DataType, form: str, plain: Column) -> Column:
     """Years of four digits as they are; others with their era and without a sign; the ends as infinity."""
     last, first = map(F.expr, _ENDS[type(kind)])
     year = F.year(column)
-    odd = F.concat(F.ltrim(F.date_format(column, form), F.lit("+")), F.date_format(column, " G"))
+    odd = F.ltrim(F.date_format(column, f"{form} G"), F.lit("+"))  # with an era, years are counted within it
     return (
         F.when((year > 0) & (year <= _LAST_PLAIN_YEAR), plain)
         .when(column == last, "infinity")

@@ -7,26 +7,26 @@ that was lost, or belongs to a process that was killed, has staged is never seen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import SinkRefusesMost
-from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Sink, Writer
+from millrace.kernel.pieces import pieces
+from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Writer
 from millrace.sinks.ledger import Entry, Epoch, due
-from millrace.sinks.postgres import attempt, connect, connected, sentence, told
-from millrace.sinks.postgres_table import ATTEMPT, LEDGER, SETTING, Shaping, Target, columns_of
+from millrace.sinks.postgres import connect, sentence, told
+from millrace.sinks.postgres_copy import ATTEMPT, Staging
+from millrace.sinks.postgres_table import LEDGER, Shaping, Target, columns_of
 from millrace.sinks.postgres_types import copied, is_array, postgres_type, unfit
 from millrace.sinks.tasks import in_tasks
 
 # What a row can be blamed for; everything else is the server's.
 _ROWS_OWN = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
-_LINES_A_WRITE = 2_000
 _NUMBER = "__number"
 _LINE, _UNFIT, _KEY = "line", "unfit", "key"
 
@@ -38,9 +38,13 @@ class PostgresWriter(Writer):
         self._staging = self._target.staging(flow, sink.name)
         with told(sink):
             self._connection = connect(url)
-            shaping = Shaping(self._connection, self._target, feed, sink.name, sink.where)
-            shaping.shape()
-            shaping.beside(self._staging)
+            try:
+                shaping = Shaping(self._connection, self._target, feed, sink.name, sink.where)
+                shaping.shape()
+                shaping.beside(self._staging)
+            except BaseException:
+                self.close()
+                raise
 
     def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:
         with told(self._sink):
@@ -81,8 +85,8 @@ class PostgresWriter(Writer):
         statement = sql.SQL("COPY {} ({}, {}) FROM STDIN").format(
             self._staging, columns_of(self._feed.columns), sql.Identifier(DIFF)
         )
-        staging = _Staging(self._sink, self._url, statement)
-        found = in_tasks(self._lines(rows), self._sink, staging)
+        staging = Staging(self._sink, self._url, statement)
+        found = in_tasks(pieces(self._lines(rows)), self._sink, staging)
         refused = [each for each in found if isinstance(each, RefusedRow)]
         self._refuse_most(refused)
         return [each for each in found if isinstance(each, int)], refused
@@ -98,7 +102,9 @@ class PostgresWriter(Writer):
             bad = bad | F.coalesce(doubt, F.lit(False))
         whole, key = F.to_json(F.struct(*(column for column, _ in fields))), self._key_text()
         return rows.select(
-            F.when(~bad, line).alias(_LINE), F.when(bad, whole).alias(_UNFIT), F.when(bad, key).alias(_KEY)
+            F.when(~bad, line.cast("binary")).alias(_LINE),
+            F.when(bad, whole).alias(_UNFIT),
+            F.when(bad, key).alias(_KEY),
         )
 
     def _key_text(self) -> Any:
@@ -179,36 +185,6 @@ class PostgresWriter(Writer):
         if len(refused) > MOST_REFUSED:
             reason, where = refused[0].reason, self._sink.where
             raise SinkRefusesMost(sink=self._sink.name, most=MOST_REFUSED, reason=reason, where=where)
-
-
-class _Staging:
-    """What a task does: copies its rows, in one transaction, and tells the number of this attempt."""
-
-    def __init__(self, sink: Sink, url: str, statement: sql.Composed) -> None:
-        self._sink, self._url, self._statement = sink, url, statement
-
-    def __call__(self, rows: Iterator[Row]) -> Iterable[int | RefusedRow]:
-        refused: list[RefusedRow] = []
-        lines = self._fitting(rows, refused)
-        first = next(lines, None)
-        if first is None:
-            return refused
-        number = attempt()
-        with connected(self._sink, self._url) as connection, connection.transaction():
-            connection.execute("SELECT set_config(%s, %s, false)", (SETTING, str(number)))
-            with connection.cursor() as cursor, cursor.copy(self._statement) as copy:
-                copy.write(first + "\n")
-                while some := list(islice(lines, _LINES_A_WRITE)):
-                    copy.write("\n".join(some) + "\n")
-        return [number, *refused]
-
-    @staticmethod
-    def _fitting(rows: Iterator[Row], refused: list[RefusedRow]) -> Iterator[str]:
-        for line, unfit_row, key in rows:
-            if line is not None:
-                yield line
-            elif len(refused) <= MOST_REFUSED:
-                refused.append(RefusedRow(key, unfit_row, "it holds the character 0, which PostgreSQL's texts cannot"))
 
 
 def _unstaged(name: str, kind: Any) -> sql.Composed:

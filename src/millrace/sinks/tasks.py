@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _REASON_LENGTH = 500
 
+# All six digits of a time, as in the records of a topic.
+JSON_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+
 
 @dataclass(frozen=True)
 class _Failed:
@@ -65,6 +72,15 @@ def refused_in_tasks(
     if len(found) > MOST_REFUSED:
         raise SinkRefusesMost(sink=name, most=MOST_REFUSED, reason=found[0].reason, where=where)
     return found
+
+
+def texts_of(rows: DataFrame) -> list[str]:
+    """The rows as JSON, all of them collected: for a few."""
+    from pyspark.sql import functions as F
+
+    names = [F.col(f"`{name.replace('`', '``')}`") for name in rows.columns]
+    whole = F.to_json(F.struct(*names), JSON_OPTIONS)
+    return [str(text) for (text,) in rows.select(whole).collect()]
 
 
 def refused(row: Row, key: tuple[str, ...], reason: str) -> RefusedRow:

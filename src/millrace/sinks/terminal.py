@@ -12,6 +12,7 @@ from millrace.config import Settings
 from millrace.errors import OptionInvalid, caller
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer
 from millrace.sinks.ledger import Epoch, FileLedger, due
+from millrace.sinks.tasks import texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +52,7 @@ class TerminalWriter(Writer):
         if not due(self._sink.name, epoch, self._ledger.held(), self._sink.where):
             return
         count, most = rows.count(), self._sink.rows
-        lines = [self._line(str(text)) for text in rows.limit(most).toJSON().collect()]
+        lines = [self._line(text) for text in texts_of(rows.limit(most))]
         if count > most:
             lines.append(f"… and {count - most} more")
         sys.stdout.write("".join(f"{self._sink.name}  {line}\n" for line in lines))

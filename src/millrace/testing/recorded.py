@@ -12,6 +12,7 @@ from millrace.flow import Edge, Graph, Node
 from millrace.log import Log
 from millrace.sinks.contract import VERSION, Feed, Guarantee, Refuse, Sink, Writer
 from millrace.sinks.ledger import Epoch, FileLedger, due
+from millrace.sinks.tasks import texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,8 +52,8 @@ class RecordedWriter(Writer):
         if not due(self._sink.name, epoch, self._ledger.held(), self._sink.where):
             return
         with self._sink.log.writer(self._sink.name) as writer:
-            for text in rows.drop(VERSION).toJSON().collect():
-                writer.write(str(text).encode())
+            for text in texts_of(rows.drop(VERSION)):
+                writer.write(text)
         self._ledger.write(epoch)
 
 

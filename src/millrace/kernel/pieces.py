@@ -1,0 +1,16 @@
+"""Many lines as a few pieces, for Python code that only passes them on."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from millrace.kernel.calling import operator
+
+SIZE_BYTES = 256 * 1024
+
+
+def pieces(lines: DataFrame, size_bytes: int = SIZE_BYTES) -> DataFrame:
+    """The lines of the first column (bytes, without their ends) put together, each with its end, in pieces of about
+    this size; the other columns are null there. A row without a line is passed on as it is. See `Pieces.java`."""
+    spark = lines.sparkSession
+    return DataFrame(operator(spark, "Pieces").of(lines._jdf, size_bytes), spark)
