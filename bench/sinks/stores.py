@@ -37,13 +37,14 @@ from millrace.config import Settings
 from millrace.engine.session import close, session
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, Sink
 from millrace.sinks.opensearch import opensearch
-from millrace.sinks.opensearch_writer import BULK_ROWS
 from millrace.sinks.redis import redis as redis_sink
 from millrace.sinks.webhook import CONCURRENCY, webhook
 
 PARTITIONS, THREADS = 2, 2
 COMMANDS_A_PIPELINE = 1_000
 HOOK = "hook"
+# About as large as ours.
+BULK_ROWS = 10_000
 ROW = ("id", "concat('customer ', id) name", "id / 7 score", "id % 2 = 0 seen", "timestamp_seconds(id) at")
 
 _numbers = count(1)

@@ -24,8 +24,8 @@ from millrace.errors import OptionInvalid, SinkColumnUnfit, SinkFailed, SinkTarg
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
 from millrace.sinks.http import Answer, Caller
 from millrace.sinks.opensearch import opensearch
-from millrace.sinks.opensearch_index import Index, Indexes
-from millrace.sinks.opensearch_writer import _Task
+from millrace.sinks.opensearch_bulk import Bulks, Index
+from millrace.sinks.opensearch_index import Indexes
 from millrace.testing.sinks import SinkSuite
 from tests.sinks.way import Way
 
@@ -187,10 +187,10 @@ def test_the_alias_is_switched_to_an_index_that_was_built_beside(
         assert indexes.ready() == after
         assert not list(documents(url, "switched"))
     # Without its alias, nothing is written to an index that the server would make up.
-    task = _Task(sink, url, after)
+    task = Bulks(sink, url, after)
     ask(url, "DELETE", "/switched-000002/_alias/switched")
     with pytest.raises(SinkFailed, match="switched"):
-        list(task(iter([('{"index":{"_id":"1"}}', True, "{}", "1")])))  # type: ignore[arg-type]
+        list(task(iter([(b'{"index":{"_id":"1"}}\n{}\n', None, None, None)])))
 
 
 def test_a_busy_server_is_asked_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,9 +208,9 @@ def test_a_busy_server_is_asked_again(url: str, monkeypatch: pytest.MonkeyPatch)
         return answers[min(len(sent), len(answers)) - 1]
 
     monkeypatch.setattr(Caller, "ask", answered)
-    monkeypatch.setattr("millrace.sinks.opensearch_writer.FIRST_PAUSE_S", 0.001)
-    task = _Task(opensearch("busy", key="id"), url, Index("busy", "busy-000001"))
-    rows: Any = [('{"index":{"_id":"1"}}', True, "{}", "1"), ('{"delete":{"_id":"2"}}', False, "{}", "2")]
+    monkeypatch.setattr("millrace.sinks.opensearch_bulk.FIRST_PAUSE_S", 0.001)
+    task = Bulks(opensearch("busy", key="id"), url, Index("busy", "busy-000001"))
+    rows = [(b'{"index":{"_id":"1"}}\n{}\n{"delete":{"_id":"2"}}\n', None, None, None)]
     assert not list(task(iter(rows)))
     assert [body.count(b"\n") for body in sent] == [3, 3, 1, 1]
     answers[:] = [Answer(503, {}, b"")]

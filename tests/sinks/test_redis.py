@@ -120,44 +120,48 @@ def test_an_older_row_never_takes_the_place_of_a_newer(server: Any, form: str) -
     key, gone, value = f"old-{form}:1", f"millrace:gone:old-{form}:1", '{"name":"%s"}'
     script = server.register_script(ROWS)
 
-    def write(version: int, text: str) -> str | None:
+    def write(version: str, text: str = "{}") -> str | None:
         assert script(keys=[key], args=[form, "", 60_000, version, text]) == []
         if not server.exists(key):
             return None
         return str(server.hget(key, "name") if form == "hash" else json.loads(server.get(key))["name"])
 
-    assert write(9, value % "nine") == "nine"
-    assert write(8, value % "eight") == "nine"
-    assert write(9, value % "nine again") == "nine again"
-    assert write(8, "") == "nine again"
+    assert write("9", value % "nine") == "nine"
+    assert write("8", value % "eight") == "nine"
+    assert write("9", value % "nine again") == "nine again"
+    assert write("-8") == "nine again"
     # As numbers: 10 is more than 9.
-    assert write(10, "") is None
+    assert write("-10") is None
     assert 0 < server.pttl(gone) <= 60_000
-    assert write(9, value % "nine") is None
-    assert write(11, value % "eleven") == "eleven"
+    assert write("9", value % "nine") is None
+    assert write("11", value % "eleven") == "eleven"
     assert not server.exists(gone)
 
 
 def test_an_older_score_never_takes_the_place_of_a_newer(server: Any) -> None:
     script = server.register_script(RANKING)
 
-    def write(version: int, score: str) -> float | None:
+    def write(version: str, score: str) -> float | None:
         assert script(keys=["old-scores"], args=[60_000, "ann", version, score]) == []
         found = server.zscore("old-scores", "ann")
         return None if found is None else float(found)
 
-    assert write(9, "1.5") == 1.5
-    assert write(8, "7") == 1.5
-    assert write(10, "") is None
-    assert write(9, "1.5") is None
-    assert write(11, "2") == 2
+    assert write("9", "1.5") == 1.5
+    assert write("8", "7") == 1.5
+    assert write("-10", "0") is None
+    assert write("9", "1.5") is None
+    assert write("11", "2") == 2
 
 
 def test_types_keys_and_times_to_live(spark: SparkSession, settings: Settings, server: Any, tmp_path: Path) -> None:
     columns = "region string, id long, amount decimal(38,10), at timestamp, tags array<string>, raw binary, note string"
     big, at = Decimal("12345678901234567890.1234567890"), datetime(2026, 1, 2, 3, 4, 5, 678901)
     rows = spark.createDataFrame(
-        [("a:b", 1, big, at, ["x", 'y"'], b"\0\xff", None, 1, 7), (None, 2, None, None, None, None, "lost", 1, 7)],
+        [
+            ("a:b", 1, big, at, ["x", 'y"'], b"\0\xff", None, 1, 7),
+            ("two\nlines", 3, None, None, None, None, "lines\n", 1, 7),
+            (None, 2, None, None, None, None, "lost", 1, 7),
+        ],
         f"{columns}, {DIFF} int, {VERSION} long",
     )
     feed, refused = Feed(spark.createDataFrame([], columns).schema, ("region", "id")), list[RefusedRow]()
@@ -177,6 +181,7 @@ def test_types_keys_and_times_to_live(spark: SparkSession, settings: Settings, s
     document = json.loads(server.get("typed-json:a%3Ab:1"), parse_float=Decimal)
     assert document["amount"] == big
     assert (document["__version"], document["note"], document["tags"]) == (7, None, ["x", 'y"'])
+    assert server.hget("typed-hash:two\nlines:3", "note") == "lines\n"
     assert 0 < server.pttl("typed-hash:a%3Ab:1") <= 3_600_000
     assert [(each.key, "lost" in each.row, "null" in each.reason) for each in refused] == [('{"id":2}', True, True)] * 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -25,10 +24,11 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from millrace.errors import SinkFailed, SinkTargetUnfit, SinkUnreachable
+from millrace.errors import SinkTargetUnfit
 from millrace.sinks.contract import Feed, Sink
-from millrace.sinks.http import BUSY, Answer, Caller
+from millrace.sinks.http import Answer, Caller
 from millrace.sinks.ledger import Entry, Epoch
+from millrace.sinks.opensearch_bulk import Index, check, reason_in
 
 LEDGER = "millrace-ledger"
 # Versions of documents that were deleted are forgotten after this. The server's own minute is shorter than a task of a
@@ -39,7 +39,7 @@ _EXACT_DIGITS = 15
 # Longer texts are found by their words only: an exact term has at most 32,766 bytes.
 _EXACT_TEXT = 8_191
 _JSON = {"Content-Type": "application/json"}
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
+_NOT_FOUND = 404
 _MADE_BY = "millrace"
 
 
@@ -74,18 +74,6 @@ def mapping_of(kind: DataType) -> dict[str, Any]:
 def as_text(kind: DataType) -> bool:
     """Whether a value stands in its document as a text, because a reader's numbers would not keep its digits."""
     return isinstance(kind, DecimalType) and kind.precision > _EXACT_DIGITS
-
-
-@dataclass(frozen=True)
-class Index:
-    """Where documents go: an alias and the index behind it, or an index of somebody's own."""
-
-    name: str
-    physical: str
-
-    @property
-    def aliased(self) -> bool:
-        return self.name != self.physical
 
 
 class Indexes:
@@ -192,26 +180,3 @@ class Ledger:
     def write(self, epoch: Epoch) -> None:
         told = {"flow": self._flow, "sink": self._sink.name, "epoch": epoch.number, "ranges": epoch.ranges}
         check(self._sink, self._caller.ask("PUT", self._path, json.dumps(told).encode(), _JSON), whole=True)
-
-
-def check(sink: Sink, answer: Answer, *, whole: bool = False) -> None:
-    """Raises what is the server's trouble; with `whole`, everything that is not good."""
-    if answer.status in BUSY or answer.status in (_UNAUTHORIZED, _FORBIDDEN):
-        raise SinkUnreachable(sink=sink.name, reason=reason_in(answer), where=sink.where)
-    if whole and not answer.good:
-        raise SinkFailed(sink=sink.name, reason=reason_in(answer), where=sink.where)
-
-
-def reason_in(answer: Answer) -> str:
-    """The server's sentence, or its number if it has none."""
-    try:
-        told = json.loads(answer.body)["error"]
-    except (ValueError, LookupError, TypeError):
-        return f"HTTP {answer.status}"
-    return reason_of_error(told) if isinstance(told, dict) else f"HTTP {answer.status}: {told}"
-
-
-def reason_of_error(error: dict[str, Any]) -> str:
-    cause = error.get("caused_by") or {}
-    reasons = [error.get("reason") or error.get("type"), cause.get("reason") or cause.get("type")]
-    return ": ".join(str(reason) for reason in reasons if reason)

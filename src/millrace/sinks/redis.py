@@ -8,8 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pyspark.sql.types import NumericType
-
 from millrace import durations
 from millrace.config import Settings
 from millrace.errors import OptionInvalid, SinkColumnUnfit, Where, caller
@@ -118,6 +116,8 @@ class RedisRanking(_OnRedis):
     score: str = field(kw_only=True)
 
     def check(self, feed: Feed) -> None:
+        from pyspark.sql.types import NumericType
+
         check_columns(self, feed, (*feed.key, self.score))
         if not isinstance(feed.columns[self.score].dataType, NumericType):
             kind = feed.columns[self.score].dataType.simpleString()

@@ -4,8 +4,9 @@ A row's version stands in the row (`__version` of a hash, at the head of a JSON 
 a hash beside it; that of one that was deleted under a key of its own, for a while. A row of the same version is written
 again: the epoch that is committed stands, and not the half of one that failed before it.
 
-Both give back, for rows that could not be written, their number in the call and the server's reason, one after the
-other. Lua's numbers are doubles: exact up to 2**53, and no log is that long.
+A version with a minus is that of a row that went. Both scripts give back, for rows that could not be written, their
+number in the call and the server's reason, one after the other. Lua's numbers are doubles: exact up to 2**53, and no
+log is that long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 GONE, VERSIONS, LEDGER = "millrace:gone:", "millrace:versions:", "millrace:ledger:"
 
 # KEYS are the rows' keys. ARGV: the form, the milliseconds that rows (or "") and versions of deleted ones are kept,
-# then of each row its version and its text, which is empty for one that went.
+# then of each row its version and its text.
 ROWS = """
 local hash, ttl, kept, refused = ARGV[1] == 'hash', ARGV[2], ARGV[3], {}
 
@@ -40,7 +41,8 @@ local function put(key, version, text)
 end
 
 for i, key in ipairs(KEYS) do
-  local version, text, gone = ARGV[2 * i + 2], ARGV[2 * i + 3], 'millrace:gone:' .. key
+  local went, version = string.match(ARGV[2 * i + 2], '^(-?)(%d+)$')
+  local text, gone = ARGV[2 * i + 3], 'millrace:gone:' .. key
   local before = held(key)
   if type(before) == 'table' then
     refused[#refused + 1] = i
@@ -48,7 +50,7 @@ for i, key in ipairs(KEYS) do
   else
     before = tonumber(before or redis.call('GET', gone) or -1)
     if before <= tonumber(version) then
-      if text == '' then
+      if went == '-' then
         redis.call('DEL', key)
         redis.call('SET', gone, version, 'PX', kept)
       else
@@ -62,16 +64,17 @@ return refused
 """
 
 # KEYS: the ranking. ARGV: the milliseconds that versions of those that went are kept, then of each row the member, its
-# version and its score, which is empty for one that is not in the ranking.
+# version and its score.
 RANKING = """
 local ranking, kept, refused = KEYS[1], ARGV[1], {}
 local versions = 'millrace:versions:' .. ranking
 for i = 1, (#ARGV - 1) / 3 do
-  local member, version, score = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local member, score = ARGV[3 * i - 1], ARGV[3 * i + 1]
+  local went, version = string.match(ARGV[3 * i], '^(-?)(%d+)$')
   local gone = 'millrace:gone:' .. ranking .. ':' .. member
   local before = tonumber(redis.call('HGET', versions, member) or redis.call('GET', gone) or -1)
   if before <= tonumber(version) then
-    if score == '' then
+    if went == '-' then
       redis.call('ZREM', ranking, member)
       redis.call('HDEL', versions, member)
       redis.call('SET', gone, version, 'PX', kept)
