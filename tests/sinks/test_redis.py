@@ -81,6 +81,7 @@ class TestHashes(_OnValkey):
         return {"id": 4712, "name": "x" * 1024 * 1024}
 
 
+@pytest.mark.turn(0, 2)
 class TestJson(TestHashes):
     form = "json"
     many = 10_000
@@ -89,6 +90,7 @@ class TestJson(TestHashes):
         return [json.loads(text) for text in (self.server.mget(keys) if keys else [])]
 
 
+@pytest.mark.turn(1, 2)
 class TestRanking(_OnValkey):
     kept = ("id", "score")
     many = 10_000
