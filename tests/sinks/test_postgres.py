@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import SinkColumnUnfit, SinkTableUnfit
+from millrace.errors import SinkColumnUnfit, SinkTableGone, SinkTableUnfit
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
 from millrace.sinks.postgres import postgres as postgres_sink
 from millrace.testing.sinks import SinkSuite
@@ -158,6 +158,11 @@ def test_a_table_grows_with_the_rows_and_keeps_what_it_has(
         epoch(postgres_sink(name, name="other"), settings, spark.sql("SELECT 'a' AS code"))
     with pytest.raises(SinkTableUnfit, match="no unique index on code"):
         epoch(postgres_sink(name, key="code", name="other"), settings, rows)
+    with pytest.raises(SinkTableUnfit, match='schema "nowhere" does not exist'):
+        epoch(postgres_sink("nowhere.items"), settings, rows)
+    ran(postgres, f"DROP TABLE {name}")
+    with pytest.raises(SinkTableGone, match="holds flow up to epoch 0: put it back, or build it again"):
+        epoch(sink, settings, rows, number=1)
     with pytest.raises(SinkColumnUnfit, match="PostgreSQL has no type for interval"):
         epoch(postgres_sink(name, name="other"), settings, spark.sql("SELECT INTERVAL '1' DAY AS length"))
 

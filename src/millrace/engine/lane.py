@@ -63,6 +63,7 @@ class Lane(threading.Thread):
         self.delivery, self.feed = delivery, feed
         self._flow, self._folder, self._settings, self._owes = flow, folder, log.settings, owes
         self._pool = folder.parent.parent.name
+        self.limit_bytes = log.settings.run.owed_mb * 1_000_000
         self._owed = Owed(folder / "owed", delivery.name, delivery.where)
         self._refusals = Refusals(log, delivery.name)
         self._writer: Writer | None = None
@@ -246,9 +247,8 @@ class Lane(threading.Thread):
         return {"event": event, "flow": self._flow, "sink": self.delivery.name}
 
     def _owe(self, epoch: Epoch, rows: DataFrame) -> None:
-        limit = self._settings.run.owed_mb * 1_000_000
         with self._changed:
-            while self._owed.bytes >= limit and not self._ended and self._lasting is None:
+            while self._owed.bytes >= self.limit_bytes and not self._ended and self._lasting is None:
                 self._changed.wait(_LOOK_S)
         if self._lasting is not None:
             raise self._lasting

@@ -88,7 +88,13 @@ class FilesTaken(UserError):
 class SinkTableUnfit(UserError):
     code = "MR-SINK-TABLE-UNFIT"
     text = "sink {sink!r} cannot write to the table {table!r}: {reason}"
-    fix = "add what is missing, or let the sink make a table of its own"
+    fix = "add what is missing, or let the sink make a table of its own where it may"
+
+
+class SinkTableGone(UserError):
+    code = "MR-SINK-TABLE-GONE"
+    text = "the table {table!r} of sink {sink!r} is gone, and the ledger says that it holds {flow} up to epoch {epoch}"
+    fix = "put it back, or build it again with `millrace rebuild {sink}`"
 
 
 class EpochsOwed(ServerError):

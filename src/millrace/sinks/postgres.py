@@ -16,6 +16,7 @@ from millrace.errors import (
     SinkColumnUnfit,
     SinkFailed,
     SinkKeyUnknown,
+    SinkTableUnfit,
     SinkUnreachable,
     caller,
     nearest,
@@ -118,6 +119,10 @@ def told(sink: Sink) -> Iterator[None]:
         yield
     except MillraceError:
         raise
+    except psycopg.ProgrammingError as error:  # a right, a schema or a table that is missing
+        raise SinkTableUnfit(
+            sink=sink.name, table=getattr(sink, "table", ""), reason=sentence(error), where=sink.where
+        ) from None
     except psycopg.Error as error:
         # What the server says has a state; one that is gone says nothing, or that it is shutting down (57P).
         away = isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P").startswith(("08", "57P"))

@@ -14,8 +14,9 @@ from psycopg import sql
 from psycopg.rows import namedtuple_row
 from pyspark.sql.types import StructType
 
-from millrace.errors import SinkColumnUnfit, SinkTableUnfit, Where
+from millrace.errors import SinkColumnUnfit, SinkTableGone, SinkTableUnfit, Where
 from millrace.sinks.contract import DIFF, Feed
+from millrace.sinks.ledger import Entry
 from millrace.sinks.postgres_copy import ATTEMPT, SETTING
 from millrace.sinks.postgres_types import postgres_type, staged_type
 
@@ -75,12 +76,17 @@ class Shaping:
         self._connection, self._target, self._feed = connection, target, feed
         self._sink, self._where = sink, where
 
-    def shape(self) -> None:
+    def shape(self, flow: str, held: Entry | None) -> None:
+        """`held` is what the ledger says of the flow: a table that somebody dropped is not made again without its
+        rows."""
         with self._connection.transaction():
             if self._exists():
                 self._evolve()
-            else:
+            elif held is None:
                 self._create()
+            else:
+                facts = {"sink": self._sink, "table": self._target.table, "flow": flow, "epoch": held.number}
+                raise SinkTableGone(**facts, where=self._where)
 
     def _exists(self) -> bool:
         name = self._target.identifier.as_string(self._connection)

@@ -40,8 +40,8 @@ class PostgresWriter(Writer):
             self._connection = connect(url)
             try:
                 shaping = Shaping(self._connection, self._target, feed, sink.name, sink.where)
-                shaping.shape()
                 shaping.beside(self._staging)
+                shaping.shape(flow, self._held())
             except BaseException:
                 self.close()
                 raise
@@ -65,13 +65,16 @@ class PostgresWriter(Writer):
             self._connection.close()
 
     def _due(self, epoch: Epoch, *, lock: bool = False) -> bool:
-        names = (self._flow, self._sink.name)
         if lock:  # for as long as the transaction; there may be no entry yet that could be locked
+            names = (self._flow, self._sink.name)
             self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext(%s))", names)
+        return due(self._sink.name, epoch, self._held(), self._sink.where)
+
+    def _held(self) -> Entry | None:
         asked = sql.SQL("SELECT epoch, ranges FROM {} WHERE flow = %s AND sink = %s")
-        found = self._connection.execute(asked.format(self._target.beside(LEDGER)), names).fetchone()
-        held = None if found is None else Entry(*found)
-        return due(self._sink.name, epoch, held, self._sink.where)
+        statement = asked.format(self._target.beside(LEDGER))
+        found = self._connection.execute(statement, (self._flow, self._sink.name)).fetchone()
+        return None if found is None else Entry(*found)
 
     def _enter(self, epoch: Epoch) -> None:
         written = """INSERT INTO {} AS l (flow, sink, epoch, ranges) VALUES (%s, %s, %s, %s)

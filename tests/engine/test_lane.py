@@ -1,0 +1,146 @@
+"""One sink's lane: an epoch that cannot be written is owed, in order and within a limit, and written once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace import config
+from millrace.engine import lane as lanes
+from millrace.engine.feeding import fed
+from millrace.engine.held import Held
+from millrace.engine.lane import Lane
+from millrace.errors import EpochOther, SinkUnreachable, Where
+from millrace.flow import App
+from millrace.sinks import Epoch, Feed, Guarantee, Refuse, Sink, Writer, due
+from millrace.sinks.ledger import FileLedger
+from millrace.testing.folder import FolderLog
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True, eq=False)
+class Gate(Sink):
+    """Fails while it is shut, and waits while it hangs. `given` are the epochs that it wrote."""
+
+    kind: ClassVar[str] = "gate"
+    guarantee: ClassVar[Guarantee] = "at least once"
+    wants: ClassVar[Any] = "rows"
+
+    opened: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    goes_on: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    given: list[tuple[int, list[int]]] = field(default_factory=list, kw_only=True)
+
+    def open(self, settings: Any, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
+        return GateWriter(self, FileLedger(folder))
+
+
+class GateWriter(Writer):
+    def __init__(self, sink: Gate, ledger: FileLedger) -> None:
+        self._sink, self._ledger = sink, ledger
+
+    def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:  # noqa: ARG002 -- it takes every row
+        if not due(self._sink.name, epoch, self._ledger.held()):
+            return
+        self._sink.goes_on.wait(60)
+        if not self._sink.opened.is_set():
+            raise SinkUnreachable(sink=self._sink.name, reason="it is shut")
+        self._sink.given.append((epoch.number, sorted(row["id"] for row in rows.collect())))
+        self._ledger.write(epoch)
+
+
+class Flow:
+    """Gives a lane one epoch after the other, as a flow does."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        settings = config.load(folder, {})
+        self.spark, self.sink = spark, Gate("gate", Where("shop.py", 1))
+        self.sink.goes_on.set()
+        delivery = App("shop").topic("views", "id long").to(self.sink).deliveries[0]
+        self.feed = Feed(spark.range(1).schema)
+        log = FolderLog(settings, folder / "log", "wall")
+        self.lane = Lane(delivery, self.feed, "shop.views", folder / "flow" / "sinks" / "gate", log)
+        self.lane.begin(spark)
+
+    def epoch(self, number: int, ranges: str = "[]") -> None:
+        held = Held(self.spark.range(number, number + 3))
+        rows = fed(held.rows, self.feed, number)
+        try:
+            self.lane.offer(Epoch("shop.views", number, ranges), rows, held)
+            self.lane.settle(Epoch("shop.views", number, ranges), rows)
+        finally:
+            held.let_go()
+
+
+def wrote(*numbers: int) -> list[tuple[int, list[int]]]:
+    return [(number, [number, number + 1, number + 2]) for number in numbers]
+
+
+@pytest.fixture
+def flow(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
+    monkeypatch.setattr(lanes, "TRY_S", 0.0)
+    monkeypatch.setattr(lanes, "MOST_AGAIN_S", 0.1)
+    made = Flow(spark, tmp_path)
+    yield made
+    made.sink.goes_on.set()
+    made.lane.end()
+
+
+def test_owed_epochs_are_written_in_order_and_once(flow: Flow, until: Callable[..., None], tmp_path: Path) -> None:
+    flow.sink.opened.set()
+    flow.epoch(0)
+    assert flow.sink.given == wrote(0)
+    flow.sink.opened.clear()
+    for number in (1, 2, 2, 3):  # the second is done again after a crash
+        flow.epoch(number)
+    standing = flow.lane.standing()
+    assert (standing.epoch, standing.owed_epochs) == (0, 3)
+    assert standing.owed_bytes > 0
+    assert "MR-SINK-UNREACHABLE" in (standing.trouble or "")
+    with pytest.raises(EpochOther):
+        flow.epoch(3, ranges="[1]")
+
+    # They outlive the run.
+    flow.lane.end()
+    again = Flow(flow.spark, tmp_path)
+    again.sink.opened.set()
+    until(lambda: not again.lane.standing().owed_epochs, "what was owed")
+    again.epoch(4)
+    assert again.sink.given == wrote(1, 2, 3, 4)
+    again.lane.end()
+
+
+def test_a_sink_that_hangs_is_left_behind(
+    flow: Flow, until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "HANGS_S", 0.1)
+    flow.sink.opened.set()
+    flow.sink.goes_on.clear()
+    flow.epoch(0)
+    flow.epoch(1)
+    assert flow.lane.standing().owed_epochs == 2
+    assert flow.sink.given == []
+    flow.sink.goes_on.set()
+    until(lambda: not flow.lane.standing().owed_epochs, "what was owed")
+    # The attempt that hung has written the first one at last; what was owed of it is not written again.
+    assert flow.sink.given == wrote(0, 1)
+
+
+def test_at_the_limit_the_flow_waits(flow: Flow, until: Callable[..., None]) -> None:
+    flow.lane.limit_bytes = 1
+    flow.epoch(0)
+    waiting = threading.Thread(target=flow.epoch, args=(1,), daemon=True)
+    waiting.start()
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    assert flow.lane.standing().owed_epochs == 1
+    flow.sink.opened.set()
+    waiting.join(60)
+    until(lambda: not flow.lane.standing().owed_epochs, "what was owed")
+    assert flow.sink.given == wrote(0, 1)
