@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 
 from millrace import local
 from millrace.config import Settings, load
-from millrace.errors import OptionInvalid, SinkColumnUnfit, SinkFailed, SinkTargetUnfit, SinkUnreachable
+from millrace.errors import OptionInvalid, SinkColumnUnfit, SinkFailed, SinkTargetGone, SinkTargetUnfit, SinkUnreachable
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
 from millrace.sinks.http import Answer, Caller
 from millrace.sinks.opensearch import opensearch
 from millrace.sinks.opensearch_bulk import Bulks, Index
-from millrace.sinks.opensearch_index import Indexes
+from millrace.sinks.opensearch_index import LEDGER, Indexes
 from millrace.testing.sinks import SinkSuite
 from tests.sinks.way import Way
 
@@ -95,11 +95,11 @@ def write(spark: SparkSession, settings: Settings, tmp_path: Path) -> Write:
 
     def written(index: str, columns: str, *rows: tuple[Any, ...], key: Any = "id") -> list[RefusedRow]:
         frame = spark.createDataFrame(list(rows), f"{columns}, {DIFF} int, {VERSION} long")
-        sink = opensearch(index, key=key)
+        sink, own = opensearch(index, key=key), tmp_path / index
         feed = Feed(frame.drop(DIFF, VERSION).schema, sink.key)
         sink.check(feed)
         refused: list[RefusedRow] = []
-        with contextlib.closing(sink.open(settings, index, feed, tmp_path)) as writer:
+        with contextlib.closing(sink.open(settings, index, feed, own)) as writer:
             writer.write(Epoch(index, next(numbers), "[]"), frame, refused.extend)
         return refused
 
@@ -165,6 +165,16 @@ def test_an_older_row_never_takes_the_place_of_a_newer(url: str, write: Write) -
     assert ask(url, "GET", "/aged/_doc/a%253Ab:1")["_version"] == 9
 
 
+def test_an_index_that_somebody_deleted_is_not_made_again_without_its_documents(url: str, write: Write) -> None:
+    write("emptied", "id long", (1, 1, 1))
+    ask(url, "DELETE", "/emptied-000001")
+    for ledger in (f"/{LEDGER}/_doc/emptied:opensearch.emptied", None):
+        with pytest.raises(SinkTargetGone, match=r"up to epoch 0.*millrace rebuild opensearch\.emptied"):
+            write("emptied", "id long", (2, 1, 2))
+        if ledger:
+            ask(url, "DELETE", ledger)
+
+
 def test_keys_that_no_document_can_have(url: str, write: Write) -> None:
     rows = [(key, 1, 1, 1) for key in (None, "", "é" * 257, "é" * 256, 'quo"te\n')]
     refused = write("keyed", "id string, n int", *rows)
@@ -184,7 +194,7 @@ def test_the_alias_is_switched_to_an_index_that_was_built_beside(
         after = indexes.beside(before)
         assert (after.physical, len(list(documents(url, "switched")))) == ("switched-000002", 1)
         indexes.switch(before, after)
-        assert indexes.ready() == after
+        assert indexes.ready(pytest.fail) == after
         assert not list(documents(url, "switched"))
     # Without its alias, nothing is written to an index that the server would make up.
     task = Bulks(sink, url, after)

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from millrace import local
 from millrace.config import Settings, load
-from millrace.errors import ExtraMissing, OptionInvalid, SinkColumnUnfit, SinkKeyOther, SinkTargetUnfit
+from millrace.errors import ExtraMissing, OptionInvalid, SinkColumnUnfit, SinkKeyOther, SinkTargetGone, SinkTargetUnfit
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
 from millrace.sinks.redis import Redis, redis, redis_ranking
-from millrace.sinks.redis_scripts import RANKING, ROWS
+from millrace.sinks.redis_scripts import LEDGER, RANKING, ROWS
 from millrace.testing.sinks import SinkSuite
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -169,8 +169,12 @@ def test_types_keys_and_times_to_live(spark: SparkSession, settings: Settings, s
     feed, refused = Feed(spark.createDataFrame([], columns).schema, ("region", "id")), list[RefusedRow]()
     for form in ("hash", "json"):
         sink = redis(f"typed-{form}", key=["region", "id"], ttl="1 hour", form=form)  # type: ignore[arg-type]
-        with contextlib.closing(sink.open(settings, "flow", feed, tmp_path)) as writer:
+        with contextlib.closing(sink.open(settings, "flow", feed, tmp_path / form)) as writer:
             writer.write(Epoch("flow", 0, "[]"), rows, refused.extend)
+        server.delete(f"{LEDGER}flow:redis.typed-{form}")
+        emptied = contextlib.closing(sink.open(settings, "flow", feed, tmp_path / form))
+        with emptied as writer, pytest.raises(SinkTargetGone, match="up to epoch 0"):
+            writer.write(Epoch("flow", 1, "[]"), rows, refused.extend)
     assert server.hgetall("typed-hash:a%3Ab:1") == {
         "__version": "7",
         "region": "a:b",

@@ -122,3 +122,9 @@ class SinkTargetUnfit(UserError):
     code = "MR-SINK-TARGET-UNFIT"
     text = "sink {sink!r} cannot write to {target!r}: {reason}"
     fix = "{remedy}"
+
+
+class SinkTargetGone(UserError):
+    code = "MR-SINK-TARGET-GONE"
+    text = "what sink {sink!r} had written is gone: it should hold {flow} up to epoch {epoch}, and somebody emptied it"
+    fix = "put it back, or build it again with `millrace rebuild {sink}`"

@@ -71,7 +71,7 @@ class OpenSearch(Sink):
     def servers(self, settings: Settings) -> tuple[str, ...]:
         return () if self.server is not None or SERVER in settings.sinks else (SERVER,)
 
-    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
+    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:
         from millrace.sinks.opensearch_writer import OpenSearchWriter
 
-        return OpenSearchWriter(self, url_of(settings, self.server, SERVER), flow, feed)
+        return OpenSearchWriter(self, url_of(settings, self.server, SERVER), flow, feed, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -82,8 +83,8 @@ class Indexes:
     def __init__(self, sink: Sink, caller: Caller, name: str, feed: Feed) -> None:
         self._sink, self._caller, self._name, self._feed = sink, caller, name, feed
 
-    def ready(self) -> Index:
-        """The index as it is to be written: found, or made."""
+    def ready(self, before_making: Callable[[], None]) -> Index:
+        """The index as it is to be written: found, or made if it may be."""
         behind = sorted(self._found(f"/_alias/{quote(self._name)}"))
         if len(behind) > 1:
             raise self._unfit(f"it is an alias of several indexes, {', '.join(behind)}")
@@ -92,6 +93,7 @@ class Indexes:
         elif self._found(f"/{quote(self._name)}"):
             found = Index(self._name, self._name)
         else:
+            before_making()
             found = Index(self._name, f"{self._name}-000001")
             self._make(found.physical, {self._name: {}})
             return found

@@ -7,6 +7,7 @@ then half of it would be from the attempt that failed, whose rows need not be th
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -16,11 +17,12 @@ from millrace.kernel.calling import quoted
 from millrace.kernel.pieces import pieces
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
 from millrace.sinks.http import Caller
-from millrace.sinks.ledger import Epoch, due
+from millrace.sinks.ledger import Epoch
 from millrace.sinks.opensearch_bulk import ANSWER_S, Bulks
 from millrace.sinks.opensearch_index import Indexes, Ledger, as_text
 from millrace.sinks.tasks import refused_in_tasks
 from millrace.sinks.texts import document, joined_key, key_text
+from millrace.sinks.witness import WitnessedLedger
 
 if TYPE_CHECKING:
     from millrace.sinks.opensearch import OpenSearch
@@ -32,18 +34,20 @@ _UNFIT_KEY = f"its key is null, empty, or longer than {_LONGEST_ID_BYTES} bytes"
 
 
 class OpenSearchWriter(Writer):
-    def __init__(self, sink: OpenSearch, url: str, flow: str, feed: Feed) -> None:
+    def __init__(self, sink: OpenSearch, url: str, flow: str, feed: Feed, folder: Path) -> None:
         self._sink, self._url, self._feed = sink, url, feed
         self._caller = Caller(sink, url, ANSWER_S)
         try:
-            self._index = Indexes(sink, self._caller, sink.index, feed).ready()
-            self._ledger = Ledger(sink, self._caller, flow)
+            ledger = Ledger(sink, self._caller, flow)
+            self._ledger = WitnessedLedger(sink, flow, folder, ledger.held, ledger.write)
+            # One that somebody deleted is not made again without its documents.
+            self._index = Indexes(sink, self._caller, sink.index, feed).ready(self._ledger.check_empty)
         except BaseException:
             self.close()
             raise
 
     def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:
-        if not due(self._sink.name, epoch, self._ledger.held(), self._sink.where):
+        if not self._ledger.due(epoch):
             return
         lines = pieces(self._lines(rows), BULK_BYTES)
         if refused := refused_in_tasks(lines, self._sink, Bulks(self._sink, self._url, self._index)):

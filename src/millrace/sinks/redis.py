@@ -102,10 +102,10 @@ class Redis(_OnRedis):
     def check(self, feed: Feed) -> None:
         check_columns(self, feed, feed.key)
 
-    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
+    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:
         from millrace.sinks.redis_writer import RedisWriter
 
-        return RedisWriter(self, self.url(settings), flow, feed)
+        return RedisWriter(self, self.url(settings), flow, feed, folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class RedisRanking(_OnRedis):
             reason, remedy = f"a score is a number, and it is a {kind}", "name another column, or cast it to double"
             raise SinkColumnUnfit(sink=self.name, column=self.score, reason=reason, remedy=remedy, where=self.where)
 
-    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
+    def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:
         from millrace.sinks.redis_writer import RankingWriter
 
-        return RankingWriter(self, self.url(settings), flow, feed)
+        return RankingWriter(self, self.url(settings), flow, feed, folder)

@@ -7,6 +7,7 @@ next epoch does not follow on it, and is refused instead of leaving a hole.
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -16,11 +17,12 @@ from millrace.errors import SinkTargetUnfit
 from millrace.kernel.calling import quoted
 from millrace.kernel.pieces import pieces
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Sink, Writer
-from millrace.sinks.ledger import Entry, Epoch, due
+from millrace.sinks.ledger import Entry, Epoch
 from millrace.sinks.redis_calls import Calling, connect, told
 from millrace.sinks.redis_scripts import LEDGER, RANKING, ROWS
 from millrace.sinks.tasks import refused_in_tasks
 from millrace.sinks.texts import document, fields, joined_key, key_text
+from millrace.sinks.witness import WitnessedLedger
 
 if TYPE_CHECKING:
     from millrace.sinks.redis import Redis, RedisRanking
@@ -31,11 +33,11 @@ _NULL_KEY, _NO_NUMBER = "its key is null, or a part of it", "its score is not a 
 
 
 class RedisWriter(Writer):
-    def __init__(self, sink: Redis, url: str, flow: str, feed: Feed) -> None:
+    def __init__(self, sink: Redis, url: str, flow: str, feed: Feed, folder: Path) -> None:
         self._feed, self._prefix, self._form = feed, f"{sink.prefix}:", sink.form
         ttl = "" if sink.ttl_ms is None else str(sink.ttl_ms)
         calling = Calling(sink, url, ROWS, (sink.form, ttl, str(GONE_MS)), prefix=self._prefix)
-        self._epochs = _Epochs(sink, url, flow, calling)
+        self._epochs = _Epochs(sink, url, flow, folder, calling)
 
     def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:
         key = F.concat(F.lit(self._prefix), joined_key(self._feed))
@@ -47,9 +49,10 @@ class RedisWriter(Writer):
 
 
 class RankingWriter(Writer):
-    def __init__(self, sink: RedisRanking, url: str, flow: str, feed: Feed) -> None:
+    def __init__(self, sink: RedisRanking, url: str, flow: str, feed: Feed, folder: Path) -> None:
         self._sink, self._feed = sink, feed
-        self._epochs = _Epochs(sink, url, flow, Calling(sink, url, RANKING, (str(GONE_MS),), ranking=sink.ranking))
+        calling = Calling(sink, url, RANKING, (str(GONE_MS),), ranking=sink.ranking)
+        self._epochs = _Epochs(sink, url, flow, folder, calling)
         with told(sink):
             kind = self._epochs.client.type(sink.ranking).decode()
         if kind not in ("none", "zset"):
@@ -86,20 +89,26 @@ def _lines(rows: DataFrame, feed: Feed, key: Column, text: Column, went: Column,
 class _Epochs:
     """Writes epochs, and knows by the ledger which."""
 
-    def __init__(self, sink: Sink, url: str, flow: str, calling: Calling) -> None:
+    def __init__(self, sink: Sink, url: str, flow: str, folder: Path, calling: Calling) -> None:
         self._sink, self._calling = sink, calling
         self._key = f"{LEDGER}{flow}:{sink.name}"
         self.client = connect(sink, url)
+        self._ledger = WitnessedLedger(sink, flow, folder, self._held, self._enter)
 
     def write(self, epoch: Epoch, lines: DataFrame, refuse: Refuse) -> None:
         with told(self._sink):
-            number, ranges = self.client.hmget(self._key, "epoch", "ranges")
-            held = None if number is None else Entry(int(number), ranges.decode())
-            if not due(self._sink.name, epoch, held, self._sink.where):
+            if not self._ledger.due(epoch):
                 return
             if refused := refused_in_tasks(pieces(lines), self._sink, self._calling):
                 refuse(refused)
-            self.client.hset(self._key, mapping={"epoch": epoch.number, "ranges": epoch.ranges})
+            self._ledger.write(epoch)
+
+    def _held(self) -> Entry | None:
+        number, ranges = self.client.hmget(self._key, "epoch", "ranges")
+        return None if number is None else Entry(int(number), ranges.decode())
+
+    def _enter(self, epoch: Epoch) -> None:
+        self.client.hset(self._key, mapping={"epoch": epoch.number, "ranges": epoch.ranges})
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
