@@ -76,8 +76,8 @@ torture: setup ## random changes and random kills of Connect, Kafka and PostgreS
 crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
 	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)
 
-bench-sinks: setup ## topics written exactly once against Spark's own sink and Kafka's producer test
-	@$(BIN)/python -m bench.sinks.kafka
+bench-sinks: setup ## each sink against the bare bulk client of its system
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores
 
 bench-log: setup ## topic write and read against Kafka's own performance tools
 	@$(BIN)/python -m bench.log

@@ -54,6 +54,16 @@ def postgres(settings: Settings) -> str:
 
 
 @pytest.fixture(scope="session")
+def valkey(settings: Settings) -> str:
+    return local.up(settings, ("valkey",))["valkey"]
+
+
+@pytest.fixture(scope="session")
+def opensearch(settings: Settings) -> str:
+    return local.up(settings, ("opensearch",))["opensearch"]
+
+
+@pytest.fixture(scope="session")
 def registry(settings: Settings) -> str:
     return local.up(settings, ("apicurio",))["apicurio"]
 

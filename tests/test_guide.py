@@ -177,12 +177,18 @@ def test_capture() -> None:
 
 @pytest.mark.spark
 def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app, announce, memory, suite = blocks("sinks.md")
+    *_, memory, suite = every = blocks("sinks.md")
+    assert "class Memory" in memory
+    assert "class TestMemory" in suite
     names: dict[str, Any] = {}
-    for block in (app, announce, memory, suite):
+    for block in every:
         exec(block, names)
     text = names["app"].graph().text()
     assert re.search(r"sink +postgres\.orders +shop\.orders -> postgres; exactly once", text)
+    assert re.search(r"sink +redis\.customer +shop\.customers -> redis; exactly once per key", text)
+    assert re.search(r"sink +redis\.best +points -> redis ranking; exactly once per key", text)
+    assert re.search(r"sink +opensearch\.orders +shop\.orders -> opensearch; exactly once per key", text)
+    assert re.search(r"sink +webhook\.billing +shop\.orders -> webhook; at least once with ids", text)
     assert re.search(r"sink +function\.announce +shop\.orders -> function; at least once", text)
     names["announce"](spark.range(3), Epoch("shop.orders", 41, "[]"))
     assert "epoch 41: 3 orders" in capsys.readouterr().out

@@ -38,15 +38,19 @@ __all__ = [
     "min",
     "monotonic",
     "now",
+    "opensearch",
     "postgres",
     "quantile",
     "quantiles",
+    "redis",
+    "redis_ranking",
     "score",
     "session",
     "speed",
     "sum",
     "terminal",
     "top",
+    "webhook",
     "window",
 ]
 
@@ -80,8 +84,11 @@ if TYPE_CHECKING:
     from millrace.log import Log
     from millrace.sinks.files import files
     from millrace.sinks.function import function
+    from millrace.sinks.opensearch import opensearch
     from millrace.sinks.postgres import postgres
+    from millrace.sinks.redis import redis, redis_ranking
     from millrace.sinks.terminal import terminal
+    from millrace.sinks.webhook import webhook
 
 _HOMES = {
     **dict.fromkeys(("App", "adaptive", "late", "marked", "monotonic"), "millrace.flow"),
@@ -91,6 +98,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("approx_distinct", "frequent", "quantile", "quantiles"), "millrace.flow.sketches"),
     **dict.fromkeys(("latest", "top"), "millrace.flow.top"),
+    **dict.fromkeys(("redis", "redis_ranking"), "millrace.sinks.redis"),
     **dict.fromkeys(("session", "window"), "millrace.flow.windows"),
     "Log": "millrace.log",
     "as_of": "millrace.flow.as_of",
@@ -103,9 +111,11 @@ _HOMES = {
     "match": "millrace.flow.matches",
     "MillraceError": "millrace.errors",
     "now": "millrace.engine",
+    "opensearch": "millrace.sinks.opensearch",
     "postgres": "millrace.sinks.postgres",
     "score": "millrace.flow.score",
     "terminal": "millrace.sinks.terminal",
+    "webhook": "millrace.sinks.webhook",
 }
 
 

@@ -107,3 +107,24 @@ class FunctionFailed(UserError):
     code = "MR-FUNCTION-FAILED"
     text = "the function of sink {sink!r} failed ({kind}: {reason})"
     fix = "mend it; the epoch is kept, and the function is called with it again when the flow is started"
+
+
+class SinkKeyOther(UserError):
+    code = "MR-SINK-KEY-OTHER"
+    text = (
+        "the key of sink {sink!r} is {key}, and rows of the table are known by {table}: changes of one key would come "
+        "from several of them, in no order"
+    )
+    fix = "leave `key` out, or name a key that has {table} in it"
+
+
+class SinkTargetUnfit(UserError):
+    code = "MR-SINK-TARGET-UNFIT"
+    text = "sink {sink!r} cannot write to {target!r}: {reason}"
+    fix = "{remedy}"
+
+
+class SinkTargetGone(UserError):
+    code = "MR-SINK-TARGET-GONE"
+    text = "what sink {sink!r} had written is gone: it should hold {flow} up to epoch {epoch}, and somebody emptied it"
+    fix = "put it back, or build it again with `millrace rebuild {sink}`"

@@ -1,0 +1,72 @@
+"""What a task does for a webhook: posts its rows one after the other, each until it is taken or refused. Workers import
+this file, and so it imports little."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millrace.errors import SinkUnreachable
+from millrace.sinks.contract import RefusedRow, Sink
+from millrace.sinks.http import BUSY, Answer, Caller, pause_s
+
+ANSWER_S = 10
+TRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 6, 0.2, 5.0
+# A receiver that asks for a longer pause is asked again by the next try of the epoch.
+LONGEST_ASKED_S = 10.0
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "millrace"}
+# Who posts is refused, not what: every row would be.
+_NOT_US = (401, 403, 407)
+_FIRST_REFUSAL, _FIRST_FAILURE = 400, 500
+_SHOWN_BYTES = 300
+
+
+class Posting:
+    def __init__(self, sink: Sink, url: str, tries: int) -> None:
+        self._sink, self._url, self._tries = sink, url, tries
+
+    def __call__(self, rows: Iterator[Any]) -> Iterable[RefusedRow]:
+        tries = self._tries
+        with contextlib.closing(Caller(self._sink, self._url, ANSWER_S)) as caller:
+            for identity, head, row, key in rows:
+                answer = self._posted(caller, identity, f'{head[:-1]},"row":{row}}}'.encode(), tries)
+                tries = TRIES  # a server that was away has answered
+                if not answer.good:
+                    yield RefusedRow(key, row, _reason(answer))
+
+    def _posted(self, caller: Caller, identity: str, body: bytes, tries: int) -> Answer:
+        headers = {**_HEADERS, "Idempotency-Key": identity}
+        for tried in range(tries):
+            pause = pause_s(tried, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            try:
+                answer = caller.ask("POST", "", body, headers)
+            except SinkUnreachable:
+                if tried + 1 == tries:
+                    raise
+            else:
+                if _settled(answer):
+                    return answer
+                if tried + 1 == tries or answer.status in _NOT_US:
+                    raise SinkUnreachable(sink=self._sink.name, reason=_reason(answer), where=self._sink.where)
+                pause = max(pause, _asked_s(answer))
+            time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+
+def _settled(answer: Answer) -> bool:
+    """Whether the row is taken, or refused for what it is."""
+    own_fault = _FIRST_REFUSAL <= answer.status < _FIRST_FAILURE
+    return answer.good or (own_fault and answer.status not in BUSY and answer.status not in _NOT_US)
+
+
+def _asked_s(answer: Answer) -> float:
+    """The pause that a receiver asks for, if it is short."""
+    asked = answer.headers.get("retry-after", "")
+    return min(float(asked), LONGEST_ASKED_S) if asked.isdecimal() else 0.0
+
+
+def _reason(answer: Answer) -> str:
+    said = " ".join(answer.body[:_SHOWN_BYTES].decode(errors="replace").split())
+    return f"HTTP {answer.status}" + (f": {said}" if said else "")
