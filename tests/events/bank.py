@@ -31,7 +31,7 @@ class Overdrawn(Refused):
 class Account(Aggregate):
     owner: str = ""
     balance: Decimal = Decimal(0)
-    notes: list[str]
+    notes: tuple[str, ...] = ()
 
     @command
     def open(self, owner: str) -> None:
@@ -53,13 +53,13 @@ class Account(Aggregate):
 
     @apply
     def opened(self, event: Opened) -> None:
-        self.owner, self.notes = event.owner, []
+        self.owner = event.owner
 
     @apply
     def deposited(self, event: Deposited) -> None:
         self.balance += event.amount
         if event.note is not None:
-            self.notes = [*self.notes, event.note]
+            self.notes = (*self.notes, event.note)
 
     @apply
     def withdrawn(self, event: Withdrawn) -> None:

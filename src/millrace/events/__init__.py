@@ -6,9 +6,9 @@ them (`projection`, `saga`). What flows make of the captured events belongs to `
 
 from millrace.events.aggregate import Aggregate, Refused, apply, command
 from millrace.events.kinds import Recorded, event, unchanged
-from millrace.events.projection import Lag, Projection
+from millrace.events.projection import Lag, LiveProjection, Projection
 from millrace.events.repository import Repository
-from millrace.events.saga import Saga, Work
+from millrace.events.saga import LiveSaga, Saga, Work
 from millrace.events.sealing import personal, subject
 from millrace.events.snapshots import every
 from millrace.events.store import Forgotten, Saved, Store
@@ -17,6 +17,8 @@ __all__ = [
     "Aggregate",
     "Forgotten",
     "Lag",
+    "LiveProjection",
+    "LiveSaga",
     "Projection",
     "Recorded",
     "Refused",

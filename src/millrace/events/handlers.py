@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 Handler: TypeAlias = Callable[..., None]
 
+PAGE = 1_000
+# How long a follower waits before it looks again. Writes of its own process wake it at once.
+LOOK_S = 0.05
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -58,7 +62,7 @@ def checked(name: str) -> str:
 
 
 @contextlib.contextmanager
-def running(store: Store, name: str, step: Callable[[], int], pause_s: float) -> Iterator[None]:
+def running(store: Store, name: str, step: Callable[[], int]) -> Iterator[None]:
     """Repeats a step, which gives the position it has come to, in a thread for the time of a `with` block. What fails
     in it is raised at the block's end."""
     ended, failures = threading.Event(), []
@@ -66,7 +70,7 @@ def running(store: Store, name: str, step: Callable[[], int], pause_s: float) ->
     def work() -> None:
         try:
             while not ended.is_set():
-                store.wait(step(), pause_s)
+                store.wait(step(), LOOK_S)
         except BaseException as error:  # told at the end of the block
             failures.append(error)
 

@@ -8,10 +8,11 @@ refused, until `rebuild` has made them anew beside the old ones and switched.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from psycopg.rows import dict_row
@@ -19,9 +20,11 @@ from psycopg.rows import dict_row
 from millrace.errors import ProjectionBehind, ProjectionChanged
 from millrace.events import fingerprint
 from millrace.events.connections import Connection
-from millrace.events.handlers import Handler, Handlers, running
-from millrace.events.store import LOOK_S, PAGE, Saved, Store
+from millrace.events.handlers import LOOK_S, PAGE, Handler, Handlers, running
 from millrace.events.tables import LOCK
+
+if TYPE_CHECKING:
+    from millrace.events.store import Saved, Store
 
 NEXT, OLD = "__next", "__old"
 WAIT_S = 10.0
@@ -41,12 +44,11 @@ class Lag:
 
 
 class Projection:
-    """`create` is the SQL that makes its tables; names in it, and in its functions, are those of its own schema."""
+    """The definition. `create` is the SQL that makes the tables; names in it, and in the functions, are those of the
+    projection's own schema. `revision`, if given, says which code this is; otherwise the code itself does."""
 
-    def __init__(self, name: str, store: Store, *, create: str, revision: str | None = None) -> None:
-        """`revision`, if given, says which code this is; otherwise the code itself does."""
-        self.handlers, self.store, self.create, self.revision = Handlers(name), store, create, revision
-        self.name = name
+    def __init__(self, name: str, *, create: str, revision: str | None = None) -> None:
+        self.name, self.handlers, self.create, self.revision = name, Handlers(name), create, revision
 
     def on(self, function: Handler) -> Handler:
         """Registers `function(connection, event)`, by the event that its second parameter is annotated with. A third
@@ -59,6 +61,14 @@ class Projection:
         if self.revision is not None:
             return self.revision
         return fingerprint.of_functions(self.handlers.functions.values(), self.create)
+
+
+class LiveProjection:
+    """A projection of one store: `store.projection(balances)`."""
+
+    def __init__(self, store: Store, definition: Projection) -> None:
+        self.store, self.definition, self.name = store, definition, definition.name
+        self.handlers, self.fingerprint = definition.handlers, definition.fingerprint
 
     @property
     def position(self) -> int:
@@ -91,7 +101,7 @@ class Projection:
 
     def running(self) -> AbstractContextManager[None]:
         """Follows the store in a thread for the time of a `with` block."""
-        return running(self.store, self.name, self.catch_up, LOOK_S)
+        return running(self.store, self.name, self.catch_up)
 
     def wait(self, saved: Saved | int, *, apply: bool = True, seconds: float = WAIT_S) -> None:
         """Returns when what was saved is in the tables. It is applied now unless `apply` is False, for a process that
@@ -102,9 +112,11 @@ class Projection:
         if apply:
             self.catch_up()
             return
-        from millrace.events.store import until
-
-        if not until(lambda: self.position >= wanted, seconds, lambda: self.store.wait(wanted, LOOK_S)):
+        deadline = time.monotonic() + seconds
+        while self.position < wanted:
+            if time.monotonic() < deadline:
+                self.store.wait(wanted, LOOK_S)
+                continue
             raise ProjectionBehind(name=self.name, position=self.position, wanted=wanted, seconds=round(seconds))
 
     def query(
@@ -155,7 +167,7 @@ class Projection:
                 return
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
             _within(connection, schema)
-            connection.execute(self.create.encode())
+            connection.execute(self.definition.create.encode())
             insert = self.store.sql("INSERT INTO {}.reader (name, position, fingerprint) VALUES (%s, 0, %s)")
             connection.execute(insert, (schema, self.fingerprint))
 

@@ -15,16 +15,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from millrace import durations
 from millrace.errors import ConflictFound, ProjectionInvalid
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection
-from millrace.events.handlers import Handler, Handlers, running
+from millrace.events.handlers import PAGE, Handler, Handlers, running
 from millrace.events.kinds import Recorded
 from millrace.events.repository import ATTEMPTS, Repository
-from millrace.events.store import LOOK_S, PAGE, Store
+
+if TYPE_CHECKING:
+    from millrace.events.store import Store
 
 Own = TypeVar("Own", bound=Aggregate)
 Expired: TypeAlias = Callable[["Work", str], None]
@@ -56,23 +58,31 @@ class Work:
 
 
 class Saga:
-    """`begin="now"` leaves out what happened before the saga was first run."""
+    """The definition. `begin="now"` leaves out what happened before the saga was first run."""
 
-    def __init__(self, name: str, store: Store, *, begin: Literal["first", "now"] = "first") -> None:
+    def __init__(self, name: str, *, begin: Literal["first", "now"] = "first") -> None:
         if begin not in ("first", "now"):
             raise ProjectionInvalid(name=name, reason=f"it begins {begin!r}", remedy='"first" (event), or "now"')
-        self.handlers, self.store, self.name, self.begin = Handlers(name), store, name, begin
-        self._expired: Expired | None = None
+        self.name, self.handlers, self.begin = name, Handlers(name), begin
+        self.expired: Expired | None = None
 
     def on(self, function: Handler) -> Handler:
-        """Registers `function(work, event)`, by the event that its second parameter is annotated with."""
+        """Registers `function(work, event)`, by the event that its second parameter is annotated with. A third one is
+        given the event as recorded."""
         self.handlers.add(function, sys._getframe(1))
         return function
 
     def deadline(self, function: Expired) -> Expired:
         """Registers what is done with the key of a deadline that has passed: `function(work, key)`."""
-        self._expired = function
+        self.expired = function
         return function
+
+
+class LiveSaga:
+    """A saga on one store: `store.saga(transfers)`."""
+
+    def __init__(self, store: Store, definition: Saga) -> None:
+        self.store, self.definition, self.name, self.handlers = store, definition, definition.name, definition.handlers
 
     def catch_up(self, *, now: datetime | None = None) -> int:
         """Handles all events that are committed, then the deadlines that have passed by `now`; until there is nothing
@@ -90,10 +100,10 @@ class Saga:
 
     def running(self) -> AbstractContextManager[None]:
         """Follows the store in a thread for the time of a `with` block."""
-        return running(self.store, self.name, self.catch_up, LOOK_S)
+        return running(self.store, self.name, self.catch_up)
 
     def _begin(self, connection: Connection) -> None:
-        first = self.store.head(connection) if self.begin == "now" else 0
+        first = self.store.head(connection) if self.definition.begin == "now" else 0
         insert = self.store.sql("INSERT INTO {}.reader VALUES (%s, %s, '') ON CONFLICT DO NOTHING")
         connection.execute(insert, (self._row, first))
 
@@ -127,10 +137,10 @@ class Saga:
         query = self.store.sql("DELETE FROM {}.deadline WHERE saga = %s AND key = %s AND due <= %s")
         if not connection.execute(query, (self.name, key, work.now)).rowcount:
             return  # another process has handled it, or it was called off
-        if self._expired is None:
+        if self.definition.expired is None:
             reason = "it has deadlines, and nothing that is done when they pass"
             raise ProjectionInvalid(name=self.name, reason=reason, remedy=f"write @{self.name}.deadline")
-        self._expired(work, key)
+        self.definition.expired(work, key)
 
     def _step(
         self, connection: Connection, position: int | None, act: Callable[[Work], None], at: datetime | None

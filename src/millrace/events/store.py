@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -37,19 +36,19 @@ from millrace.errors import (
 from millrace.events import rows, tables
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection, Connections
+from millrace.events.handlers import LOOK_S, PAGE
 from millrace.events.kinds import Kind, Recorded, event, kind_of
 from millrace.events.sealing import Keys
 
 if TYPE_CHECKING:
+    from millrace.events.projection import LiveProjection, Projection
     from millrace.events.repository import Repository
+    from millrace.events.saga import LiveSaga, Saga
     from millrace.events.snapshots import Policy
 
 Own = TypeVar("Own", bound=Aggregate)
 
 SCHEMA = "events"
-PAGE = 1_000
-# How long a follower waits before it looks again. Writes of its own process wake it at once.
-LOOK_S = 0.05
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
@@ -117,6 +116,16 @@ class Store:
         from millrace.events.repository import Repository
 
         return Repository(self, kind, snapshots=snapshots)
+
+    def projection(self, definition: Projection) -> LiveProjection:
+        from millrace.events.projection import LiveProjection
+
+        return LiveProjection(self, definition)
+
+    def saga(self, definition: Saga) -> LiveSaga:
+        from millrace.events.saga import LiveSaga
+
+        return LiveSaga(self, definition)
 
     def know(self, *events: type) -> None:
         """Learns event classes, and checks them against what the store holds: each name is one class, and no event was
@@ -291,13 +300,3 @@ def _refuse_gap(after: int, found: Iterable[Recorded[Any]]) -> None:
 
 def _shown(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def until(condition: Callable[[], bool], seconds: float, pause: Callable[[], None]) -> bool:
-    """Whether it came true in that time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        pause()
-    return True
