@@ -88,6 +88,11 @@ def test_definitions_that_cannot_work() -> None:
         class Shared(Aggregate):
             entries: list[int] = []  # noqa: RUF012
 
+    with pytest.raises(AggregateInvalid, match="every aggregate has"):
+
+        class Named(Aggregate):
+            version: int
+
     with pytest.raises(EventInvalid, match="no event"):
 
         class Wrong(Aggregate):

@@ -89,7 +89,7 @@ def test_killed_writers(store: Store, settings: Settings, database: str, tmp_pat
     def start(seed: int) -> None:
         argv = [sys.executable, "-m", "tests.events.writer", url, str(seed), str(acknowledged[seed])]
         root = Path(__file__).parent.parent.parent
-        running[seed] = subprocess.Popen(argv, cwd=root, env=environ({"PYTHONPATH": str(root)}))
+        running[seed] = subprocess.Popen(argv, cwd=root, env=environ())
 
     try:
         for seed in range(WRITERS):
@@ -105,7 +105,7 @@ def test_killed_writers(store: Store, settings: Settings, database: str, tmp_pat
             process.kill()
             process.wait()
 
-    events = store.read(events=tuple(Account.applies))
+    events = store.read(events=tuple(Account.__aggregate__.applies))
     assert len(events) > WRITERS * 10
     assert [each.position for each in store.read()] == list(range(1, store.head() + 1))
     told = {line for seed in range(WRITERS) for line in lines(seed)}

@@ -233,7 +233,7 @@ def test_snapshots_are_a_hint(store: Store) -> None:
 @event
 class Registered:
     customer: Annotated[str, subject]
-    full_name: Annotated[str, personal(instead="(forgotten)")]
+    name: Annotated[str, personal(instead="(forgotten)")]
     mail: Annotated[str | None, personal]
     referrer: str
     referrer_mail: Annotated[str | None, personal(of="referrer")]
@@ -241,7 +241,7 @@ class Registered:
 
 
 class Member(Aggregate):
-    full_name: str = ""
+    name: str = ""
     mail: str | None = None
     plan: str = ""
 
@@ -251,7 +251,7 @@ class Member(Aggregate):
 
     @apply
     def registered(self, event: Registered) -> None:
-        self.full_name, self.mail, self.plan = event.full_name, event.mail, event.plan
+        self.name, self.mail, self.plan = event.name, event.mail, event.plan
 
 
 def test_forgetting(store: Store) -> None:
@@ -265,7 +265,7 @@ def test_forgetting(store: Store) -> None:
     assert "Ann" not in data
     assert "@" not in data
     assert "gold" in data
-    assert set(seals) == {"full_name", "mail", "referrer_mail"}
+    assert set(seals) == {"name", "mail", "referrer_mail"}
     assert run(store, "SELECT count(*) FROM events.snapshot") == [(1,)]
 
     assert store.forget("c7")
@@ -273,7 +273,7 @@ def test_forgetting(store: Store) -> None:
     (found,) = store.history(Member, "1")
     assert found.event == Registered("c7", "(forgotten)", None, "c8", "bob@example.com", "gold")
     assert run(store, "SELECT count(*) FROM events.snapshot") == [(0,)]
-    assert (members.load("1").full_name, members.load("1").plan) == ("(forgotten)", "gold")
+    assert (members.load("1").name, members.load("1").plan) == ("(forgotten)", "gold")
     assert store.read(events=[Forgotten])[0].event == Forgotten("c7")
     # Who comes back gets a new key; what was forgotten stays so.
     members.change("3", Member.register, told)

@@ -11,6 +11,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, get_origin
 
 from millrace.errors import AggregateInvalid, AggregateMisused, nearest
@@ -21,7 +22,6 @@ Result = TypeVar("Result")
 Own = TypeVar("Own", bound="Aggregate")
 
 _APPLIES = "__applies__"
-_OWN = ("_id", "_version", "_pending", "_emitting", "_applying")
 
 
 class Refused(Exception):
@@ -60,6 +60,15 @@ def command(function: Callable[Concatenate[Own, Given], Result]) -> Callable[Con
     return run
 
 
+@dataclass(frozen=True)
+class Definition:
+    """What is known of a class of aggregates: the name that the store knows it by, what changes it, and its state."""
+
+    name: str
+    applies: Mapping[type, Callable[[Any, Any], None]]
+    state: Mapping[str, Any]
+
+
 class Aggregate:
     """State of one thing, known by `id`, as its events made it.
 
@@ -67,9 +76,7 @@ class Aggregate:
     `version` is the number of events so far, those not saved yet among them.
     """
 
-    name: ClassVar[str]
-    applies: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {}
-    state: ClassVar[Mapping[str, Any]] = {}
+    __aggregate__: ClassVar[Definition] = Definition("Aggregate", {}, {})
 
     _id: str
     _version: int
@@ -79,21 +86,20 @@ class Aggregate:
 
     def __init_subclass__(cls, name: str | None = None) -> None:
         super().__init_subclass__()
-        cls.name = name or cls.__name__
-        applies = dict(cls.applies)
+        name, applies = name or cls.__name__, dict(cls.__aggregate__.applies)
         for function in vars(cls).values():
             for event in getattr(function, _APPLIES, ()):
                 if any(kind_of(known).name == kind_of(event).name and known is not event for known in applies):
                     reason = f"it has two events of the name {kind_of(event).name!r}"
-                    raise AggregateInvalid(aggregate=cls.name, reason=reason, remedy='@event(name="…")')
+                    raise AggregateInvalid(aggregate=name, reason=reason, remedy='@event(name="…")')
                 applies[event] = function
-        cls.applies = applies
         frame = sys._getframe(1)
-        cls.state = {**cls.state, **_state(cls, {**frame.f_globals, **frame.f_locals})}
+        state = {**cls.__aggregate__.state, **_state(cls, name, {**frame.f_globals, **frame.f_locals})}
+        cls.__aggregate__ = Definition(name, applies, state)
 
     def __init__(self, id: str) -> None:
         if not isinstance(id, str) or not id:
-            raise AggregateMisused(aggregate=self.name, reason=f"its id would be {id!r}, and is a text")
+            raise AggregateMisused(aggregate=self.__aggregate__.name, reason=f"its id would be {id!r}, and is a text")
         vars(self).update(_id=id, _version=0, _pending=[], _emitting=None, _applying=False)
 
     @property
@@ -112,8 +118,8 @@ class Aggregate:
     def emit(self, event: object) -> None:
         """Says that this happened. For commands, after all checks."""
         if self._emitting is None:
-            raise AggregateMisused(aggregate=self.name, reason="it emits outside of a @command")
-        if type(event) not in self.applies:
+            raise AggregateMisused(aggregate=self.__aggregate__.name, reason="it emits outside of a @command")
+        if type(event) not in self.__aggregate__.applies:
             raise self._unknown(type(event))
         self._emitting.append(event)
 
@@ -123,7 +129,7 @@ class Aggregate:
         return self
 
     def _take(self, events: typing.Iterable[Any]) -> None:
-        own, applies = vars(self), self.applies
+        own, applies = vars(self), self.__aggregate__.applies
         own["_applying"] = True
         try:
             for event in events:
@@ -136,41 +142,46 @@ class Aggregate:
             own["_applying"] = False
 
     def _unknown(self, event: type) -> AggregateMisused:
-        hint = nearest(event.__name__, [known.__name__ for known in self.applies])
-        return AggregateMisused(aggregate=self.name, reason=f"it has no @apply for {event.__name__}{hint}")
+        hint = nearest(event.__name__, [known.__name__ for known in self.__aggregate__.applies])
+        return AggregateMisused(
+            aggregate=self.__aggregate__.name, reason=f"it has no @apply for {event.__name__}{hint}"
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not self._applying:
-            raise AggregateMisused(aggregate=self.name, reason=f"{name!r} is set outside of an @apply")
-        if name not in self.state:
-            reason = f"{name!r} is set, and is no annotated attribute{nearest(name, self.state)}"
-            raise AggregateMisused(aggregate=self.name, reason=reason)
+            raise AggregateMisused(aggregate=self.__aggregate__.name, reason=f"{name!r} is set outside of an @apply")
+        if name not in self.__aggregate__.state:
+            reason = f"{name!r} is set, and is no annotated attribute{nearest(name, self.__aggregate__.state)}"
+            raise AggregateMisused(aggregate=self.__aggregate__.name, reason=reason)
         self.__dict__[name] = value
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.state if hasattr(self, name))
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__aggregate__.state if hasattr(self, name))
         return f"{type(self).__name__}({self.id!r}, version={self.version}{', ' if shown else ''}{shown})"
 
 
-def _state(cls: type[Aggregate], names: dict[str, Any]) -> dict[str, Any]:
+def _state(cls: type[Aggregate], aggregate: str, names: dict[str, Any]) -> dict[str, Any]:
     """The annotated attributes with their types. A default that can be changed would be shared by all."""
     found = {}
     for name, hint in inspect.get_annotations(cls).items():
-        kind = _resolved(hint, names, cls)
+        kind = _resolved(hint, names, cls, aggregate)
         if name.startswith("_") or get_origin(kind) is ClassVar or kind is ClassVar:
             continue
+        if hasattr(Aggregate, name):
+            reason = f"{name!r} is what every aggregate has already"
+            raise AggregateInvalid(aggregate=aggregate, reason=reason, remedy="give the attribute another name")
         default = vars(cls).get(name)
         if isinstance(default, list | dict | set):
             reason = f"{name!r} begins with a {type(default).__name__} that all would share"
-            raise AggregateInvalid(aggregate=cls.name, reason=reason, remedy="set it in the @apply of the first event")
+            raise AggregateInvalid(aggregate=aggregate, reason=reason, remedy="set it in the @apply of the first event")
         found[name] = kind
     return found
 
 
-def _resolved(hint: Any, names: dict[str, Any], cls: type[Aggregate]) -> Any:
+def _resolved(hint: Any, names: dict[str, Any], cls: type[Aggregate], aggregate: str) -> Any:
     if not isinstance(hint, str):
         return hint
     try:
         return eval(hint, {**vars(typing), **names}, dict(vars(cls)))  # noqa: S307 -- as typing.get_type_hints does
     except NameError as error:
-        raise AggregateInvalid(aggregate=cls.name, reason=error, remedy="define it above the aggregate") from None
+        raise AggregateInvalid(aggregate=aggregate, reason=error, remedy="define it above the aggregate") from None

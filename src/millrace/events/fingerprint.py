@@ -20,12 +20,12 @@ _PLAIN = (str, bytes, int, float, bool, complex, type(None))
 
 def of_aggregate(cls: type[Aggregate]) -> str:
     """Of all its methods, its defaults and its events. Python's own version counts too: bytecode is its."""
-    words: list[str] = [str(_FORM), sys.implementation.cache_tag or "", cls.name]
+    words: list[str] = [str(_FORM), sys.implementation.cache_tag or "", cls.__aggregate__.name]
     for base in cls.__mro__:
         if issubclass(base, Aggregate) and base is not Aggregate:
             words += _members(base)
-    words += [repr((kind_of(e).name, kind_of(e).version, kind_of(e).record.shape)) for e in cls.applies]
-    words += [f"{name}: {hint}" for name, hint in cls.state.items()]
+    words += [repr((kind_of(e).name, kind_of(e).version, kind_of(e).record.shape)) for e in cls.__aggregate__.applies]
+    words += [f"{name}: {hint}" for name, hint in cls.__aggregate__.state.items()]
     return digest(words)
 
 
@@ -40,7 +40,7 @@ def digest(words: Iterable[str]) -> str:
 def _members(cls: type) -> list[str]:
     words: list[str] = []
     for name, value in sorted(vars(cls).items()):
-        if name.startswith("__") or name in ("applies", "state", "name"):
+        if name.startswith("__"):
             continue
         value = value.fget if isinstance(value, property) else value
         value = value.__func__ if isinstance(value, staticmethod | classmethod) else value

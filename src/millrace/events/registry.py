@@ -89,7 +89,7 @@ def events_in(module: ModuleType) -> dict[str, type]:
     """The events of a module by their names: those defined in it or imported, and those of its aggregates."""
     found: dict[str, type] = {}
     for value in vars(module).values():
-        kinds = value.applies if isinstance(value, type) and issubclass(value, Aggregate) else (value,)
+        kinds = value.__aggregate__.applies if isinstance(value, type) and issubclass(value, Aggregate) else (value,)
         for each in kinds:
             if not isinstance(each, type) or "__event__" not in vars(each):
                 continue

@@ -48,19 +48,21 @@ class Repository(Generic[Own]):
 
     def __init__(self, store: Store, kind: type[Own], *, snapshots: Policy | None = None) -> None:
         self.store, self.kind = store, kind
-        store.know(*kind.applies)
+        store.know(*kind.__aggregate__.applies)
         self.snapshots = None if snapshots is None else Snapshots(store, kind, snapshots)
 
     def load(self, id: str, *, version: int | None = None, at: datetime | None = None) -> Own:
         """The aggregate as it is; as it was at a version of it; or as it was at a moment."""
         if version is not None and at is not None:
-            raise AggregateMisused(aggregate=self.kind.name, reason="it is asked for at a version and at a time")
+            raise AggregateMisused(
+                aggregate=self.kind.__aggregate__.name, reason="it is asked for at a version and at a time"
+            )
         if version is not None or at is not None:
             return self._past(id, version, at)
         with self.store.connections.lent() as connection:
             loaded = self._load(connection, id)
         if loaded is None:
-            raise AggregateUnknown(aggregate=self.kind.name, id=id, when="")
+            raise AggregateUnknown(aggregate=self.kind.__aggregate__.name, id=id, when="")
         if self.snapshots and self.snapshots.policy(loaded.aggregate, loaded.since):
             self.snapshots.keep(loaded.aggregate, loaded.position, loaded.subjects)
         return loaded.aggregate  # type: ignore[return-value]
@@ -117,7 +119,7 @@ class Repository(Generic[Own]):
     def _load(self, connection: Connection, id: str) -> _Loaded | None:
         if self.snapshots is None:
             return self._folded(connection, id, self._all(connection, id))
-        own = (self.kind.name, id)
+        own = (self.kind.__aggregate__.name, id)
         found = connection.execute(
             self.store.sql(_WITH_SNAPSHOT), (*own, self.snapshots.fingerprint, *own), prepare=True
         ).fetchall()
@@ -132,7 +134,7 @@ class Repository(Generic[Own]):
 
     def _all(self, connection: Connection, id: str) -> list[Any]:
         query = self.store.sql(f"{_EVENTS} ORDER BY version")
-        return connection.execute(query, (self.kind.name, id), prepare=True).fetchall()
+        return connection.execute(query, (self.kind.__aggregate__.name, id), prepare=True).fetchall()
 
     def _folded(
         self,
@@ -148,7 +150,8 @@ class Repository(Generic[Own]):
         aggregate = self.kind(id) if begun is None else begun
         keys = rows.opened_by(self.store, connection, [row[5] for row in found])
         aggregate.fold(
-            rows.decoded(self.store, row[2], row[4], row[3], row[1], row[5], keys, self.kind.name, id) for row in found
+            rows.decoded(self.store, row[2], row[4], row[3], row[1], row[5], keys, self.kind.__aggregate__.name, id)
+            for row in found
         )
         whose = (subjects or set()) | {key.subject for key in keys.values()}
         return _Loaded(aggregate, len(found), found[-1][1] if found else position, whose)
@@ -157,9 +160,9 @@ class Repository(Generic[Own]):
         condition, value = ("version <= %s", version) if at is None else ("at <= %s", at)
         with self.store.connections.lent() as connection:
             query = self.store.sql(f"{_EVENTS} AND {condition} ORDER BY version")
-            found = connection.execute(query, (self.kind.name, id, value)).fetchall()
+            found = connection.execute(query, (self.kind.__aggregate__.name, id, value)).fetchall()
             loaded = self._folded(connection, id, found)
         if loaded is None or (version is not None and loaded.aggregate.version < version):
             when = f" at version {version}" if at is None else f" at {at}"
-            raise AggregateUnknown(aggregate=self.kind.name, id=id, when=when)
+            raise AggregateUnknown(aggregate=self.kind.__aggregate__.name, id=id, when=when)
         return loaded.aggregate  # type: ignore[return-value]

@@ -37,8 +37,8 @@ def encoded(
             version += 1
             kind = kind_of(type(event))
             data = kind.encode(event)
-            sealed = _sealed(store, connection, kind, data, each.name, each.id) if kind.personal else None
-            aggregates.append(each.name)
+            sealed = _sealed(store, connection, kind, data, each.__aggregate__.name, each.id) if kind.personal else None
+            aggregates.append(each.__aggregate__.name)
             ids.append(each.id)
             versions.append(version)
             types.append(kind.name)

@@ -44,7 +44,7 @@ class Work:
     def load(self, kind: type[Own] | Repository[Own], id: str) -> Own:
         """An aggregate to give commands to, or a new one; what it emits is saved with the step."""
         repository = kind if isinstance(kind, Repository) else self.store.repository(kind)
-        key = (repository.kind.name, id)
+        key = (repository.kind.__aggregate__.name, id)
         if key not in self.aggregates:
             self.aggregates[key] = repository.find(id)
         return self.aggregates[key]  # type: ignore[return-value]

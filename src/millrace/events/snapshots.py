@@ -37,12 +37,14 @@ class Snapshots:
         self.store, self.kind, self.policy = store, kind, policy
         self.fingerprint = fingerprint.of_aggregate(kind)
         self.codecs: dict[str, Codec] = {}
-        for name, hint in kind.state.items():
+        for name, hint in kind.__aggregate__.state.items():
             try:
                 self.codecs[name] = codec(hint)
             except TypeError as error:
                 remedy = "give it one that can be kept (docs/guide/event-sourcing.md), or load it without snapshots"
-                raise AggregateInvalid(aggregate=kind.name, reason=f"{name}: {error}", remedy=remedy) from None
+                raise AggregateInvalid(
+                    aggregate=kind.__aggregate__.name, reason=f"{name}: {error}", remedy=remedy
+                ) from None
 
     def encode(self, aggregate: Aggregate) -> dict[str, Any]:
         own = vars(aggregate)
@@ -63,7 +65,15 @@ class Snapshots:
             "WHERE old.version < excluded.version OR old.fingerprint <> excluded.fingerprint"
         )
         state = _write(self.encode(aggregate))
-        values = (aggregate.name, aggregate.id, aggregate.version, position, self.fingerprint, state, sorted(subjects))
+        values = (
+            aggregate.__aggregate__.name,
+            aggregate.id,
+            aggregate.version,
+            position,
+            self.fingerprint,
+            state,
+            sorted(subjects),
+        )
         with self.store.connections.lent() as connection, connection.transaction():
             if not subjects or self.store.keys.held(connection, subjects):
                 connection.execute(query, values)

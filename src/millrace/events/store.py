@@ -164,13 +164,13 @@ class Store:
         `command` is an id by which a repetition is known: then nothing is written, and the aggregates are what the
         store has of them. `meta` goes with each event: who, why, in the course of what.
         """
-        if len({(each.name, each.id) for each in aggregates}) != len(aggregates):
-            raise AggregateMisused(aggregate=aggregates[0].name, reason="one of them is given twice")
+        if len({(each.__aggregate__.name, each.id) for each in aggregates}) != len(aggregates):
+            raise AggregateMisused(aggregate=aggregates[0].__aggregate__.name, reason="one of them is given twice")
         changed = [each for each in aggregates if each.pending]
         if not changed:
             return Saved(0)
         for each in changed:
-            self.know(*each.applies)
+            self.know(*each.__aggregate__.applies)
         with self._on(connection) as used:
             # By position, and not by key of the row: the function has many results, all of one row.
             row = used.execute(self._append, rows.encoded(self, used, changed, command, meta), prepare=True).fetchone()
@@ -237,9 +237,9 @@ class Store:
         until: int | None = None,
     ) -> list[Recorded[Any]]:
         """The events of one aggregate: its audit trail. `after` and `until` are versions of it."""
-        self.know(*kind.applies)
+        self.know(*kind.__aggregate__.applies)
         condition = "aggregate = %s AND id = %s AND version > %s" + ("" if until is None else " AND version <= %s")
-        values = [kind.name, id, after, *([] if until is None else [until])]
+        values = [kind.__aggregate__.name, id, after, *([] if until is None else [until])]
         with self.connections.lent() as connection:
             return rows.recorded(self, connection, condition, values, "version")
 
@@ -288,7 +288,9 @@ class Store:
 def _conflict(changed: Sequence[Aggregate], place: int, stands: int) -> ConflictFound:
     owners = [each for each in changed for _ in each.pending]
     one = owners[place - 1]
-    return ConflictFound(aggregate=one.name, id=one.id, expected=one.version - len(one.pending), found=stands)
+    return ConflictFound(
+        aggregate=one.__aggregate__.name, id=one.id, expected=one.version - len(one.pending), found=stands
+    )
 
 
 def _refuse_gap(after: int, found: Iterable[Recorded[Any]]) -> None:
