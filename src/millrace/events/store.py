@@ -78,6 +78,7 @@ class Store:
             raise NameInvalid(kind="the schema of an event store", name=schema, longest=41)
         self.connections, self.schema, self.keys = connections, schema, Keys(schema)
         self._kinds: dict[str, tuple[type, Kind]] = {}
+        self._known: set[type] = set()
         self._changed = Condition()
         self._newest = 0
         with connections.lent() as connection:
@@ -130,14 +131,14 @@ class Store:
     def know(self, *events: type) -> None:
         """Learns event classes, and checks them against what the store holds: each name is one class, and no event was
         written by a later version of it."""
+        if self._known.issuperset(events):
+            return
         fresh = {kind_of(each).name: each for each in events if kind_of(each).name not in self._kinds}
         for each in events:
             name = kind_of(each).name
             first = fresh.get(name) or self._kinds[name][0]
             if first is not each:
                 raise EventNameTaken(name=name, first=_shown(first), second=_shown(each))
-        if not fresh:
-            return
         with self.connections.lent() as connection:
             query = self.sql("SELECT type, max(version) FROM {}.shape WHERE type = ANY(%s) GROUP BY type")
             for name, found in connection.execute(query, (list(fresh),)):
@@ -145,6 +146,7 @@ class Store:
                     raise EventFromFuture(type=name, found=found, known=kind_of(fresh[name]).version)
             rows.keep_shapes(connection, self, [kind_of(each) for each in fresh.values()])
         self._kinds.update({name: (each, kind_of(each)) for name, each in fresh.items()})
+        self._known.update(events)
 
     def kind(self, name: str, position: int) -> Kind:
         found = self._kinds.get(name)
