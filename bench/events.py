@@ -233,7 +233,21 @@ def compared(sides: dict[str, Side], count: int, rounds: int) -> dict[str, dict[
     return figures
 
 
-def measured(settings: Settings, count: int, rounds: int, writers: list[int]) -> tuple[dict[str, Any], dict[str, Any]]:
+def fill(store: Store, events: int) -> None:
+    """Events that are there already, of accounts of a thousand each, written past `append`."""
+    with store.connections.lent() as connection:
+        connection.execute(
+            "INSERT INTO events.event (position, aggregate, id, version, type, schema, at, data) "
+            "SELECT n, 'Account', 'stored-' || (n - 1) / 1000, (n - 1) % 1000 + 1, 'Deposited', 1, "
+            "'2026-01-01'::timestamptz + n * interval '1 ms', '{\"amount\":\"1.25\"}' FROM generate_series(1, %s) n",
+            (events,),
+        )
+        connection.execute("VACUUM ANALYZE events.event")
+
+
+def measured(
+    settings: Settings, count: int, rounds: int, writers: list[int], stored: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     server = local.address(settings, "postgres")
     with psycopg.connect(server, autocommit=True) as connection:
         row = connection.execute("SELECT pg_postmaster_start_time(), inet_server_port()").fetchone()
@@ -244,6 +258,9 @@ def measured(settings: Settings, count: int, rounds: int, writers: list[int]) ->
     assert pid is not None
     urls = {name: server.rpartition("/")[0] + f"/{name}" for name in ("ours", "theirs")}
     process = psutil.Process(pid)
+    if stored:
+        with Store.open("ours", settings=settings) as store:
+            fill(store, stored)
     sides = {
         "millrace": Side([sys.executable, "-m", "bench.events", "--serve", urls["ours"]], process),
         "eventsourcing": Side([str(environment()), str(_FOLDER / "events_peer.py"), urls["theirs"]], process),
@@ -266,6 +283,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument(
+        "--stored", type=int, default=0, help="events that Millrace's store holds before, e.g. 50000000"
+    )
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -274,7 +294,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = config.load(Path(folder))
         with local.held(settings, ("postgres",)):
-            figures, order = measured(settings, args.count, args.rounds, args.writers)
+            figures, order = measured(settings, args.count, args.rounds, args.writers, args.stored)
     ours, theirs = figures["millrace"], figures["eventsourcing"]
     ratios = {}
     for name, value in ours.items():

@@ -14,6 +14,7 @@ import pytest
 
 from millrace.errors import PositionGap
 from millrace.events import Store
+from tests.command import until
 from tests.events.bank import Account, Deposited, Opened, Withdrawn
 
 pytestmark = pytest.mark.server
@@ -22,28 +23,39 @@ WRITERS = 5
 KINDS = (Opened, Deposited, Withdrawn)
 
 
+_WAITING = """
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
 def followed(store: Store, seed: int) -> tuple[list[int], list[int]]:
     """What a reader who follows sees while writers append, hold their transactions and commit in random order; and what
     is there in the end."""
     chance = random.Random(seed)
     begin = store.head()
-    releases = [threading.Event() for _ in range(WRITERS)]
-    done = [threading.Event() for _ in range(WRITERS)]
+    appended, releases, done = ([threading.Event() for _ in range(WRITERS)] for _ in range(3))
 
-    def write(number: int) -> None:
+    def write(number: int, count: int) -> None:
         account = Account(f"{seed}-{number}")
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(count):
             account.deposit(Decimal(1))
         with store.connections.lent() as connection, connection.transaction():
             store.save(account, connection=connection)
+            appended[number].set()
             releases[number].wait(60)
         done[number].set()
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
+    def settled() -> bool:
+        """Each has written, or waits until it may."""
+        with store.connections.lent() as connection:
+            (waiting,) = connection.execute(_WAITING).fetchone() or (0,)
+        return sum(each.is_set() for each in appended) + waiting == WRITERS
+
+    threads = [threading.Thread(target=write, args=(number, chance.randint(1, 3))) for number in range(WRITERS)]
     for thread in threads:
         thread.start()
-        # Those without a lock get here one after the other; those with one wait for it, and that is as well.
-        threading.Event().wait(0.005)
+    until(settled, "the writers")
     seen: list[int] = []
 
     def look() -> None:
@@ -51,7 +63,7 @@ def followed(store: Store, seed: int) -> tuple[list[int], list[int]]:
 
     for number in chance.sample(range(WRITERS), WRITERS):
         releases[number].set()
-        done[number].wait(0.02)
+        until(lambda n=number: done[n].is_set() or not appended[n].is_set(), "the commit")  # type: ignore[misc]
         look()
     for thread in threads:
         thread.join()

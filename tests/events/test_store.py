@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -309,3 +310,15 @@ def test_streams_by_type(store: Store) -> None:
     assert [each.event for each in store.read(events=[Deposited])] == [Deposited(Decimal(n)) for n in (1, 2, 3)]
     assert [each.id for each in store.read(2, until=4, events=[Opened, Deposited])] == ["a", "b"]
     assert Opened("owner of a") == store.read(limit=1)[0].event
+
+
+def test_following(store: Store) -> None:
+    opened(store, "a", 1)
+    seen: list[Any] = []
+    later = threading.Thread(target=lambda: opened(Store(store.connections), "b"))
+    for each in store.follow(1, ended=lambda: len(seen) == 2):
+        seen.append((each.position, each.id))
+        if len(seen) == 1:
+            later.start()
+    later.join()
+    assert seen == [(2, "a"), (3, "b")]
