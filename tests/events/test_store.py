@@ -22,6 +22,7 @@ from millrace.errors import (
     StoreFormUnknown,
 )
 from millrace.events import Aggregate, Forgotten, Store, apply, command, event, every, personal, subject
+from tests.command import until
 from tests.events.bank import Account, Deposited, Opened, Overdrawn, Withdrawn
 
 pytestmark = pytest.mark.server
@@ -322,3 +323,42 @@ def test_following(store: Store) -> None:
             later.start()
     later.join()
     assert seen == [(2, "a"), (3, "b")]
+
+
+def test_threads_share_a_commit_and_not_their_failures(store: Store) -> None:
+    """One holds the lock while many come: they are written together, those that can be."""
+    accounts = store.repository(Account)
+    for n in range(8):
+        accounts.change(f"a{n}", Account.deposit, ONE)
+    told: dict[int, Any] = {}
+
+    def write(n: int, account: Account, command: str | None) -> None:
+        try:
+            told[n] = store.save(account, command=command)
+        except Exception as error:
+            told[n] = error
+
+    held = [accounts.load(f"a{n}") for n in range(8)]
+    for account in held:
+        account.deposit(ONE)
+    accounts.change("a3", Account.deposit, ONE)  # so that this one's writer has seen too little
+    accounts.change("a4", Account.deposit, ONE, by="c4")
+    with store.connections.lent() as blocking, blocking.transaction():
+        other = Account("other")
+        other.deposit(ONE)
+        store.save(other, connection=blocking)
+        commands = {4: "c4", 5: "zero \0"}
+        threads = [threading.Thread(target=write, args=(n, held[n], commands.get(n))) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(store._joint._waiting) == 7, "the others wait behind the first")
+    for thread in threads:
+        thread.join()
+    assert isinstance(told[3], ConflictFound)
+    assert told[4].repeated
+    assert isinstance(told[5], psycopg.DataError)
+    good = [0, 1, 2, 6, 7]
+    assert sorted(told[n].position for n in good) == list(range(12, 12 + len(good)))
+    assert [accounts.load(f"a{n}").balance for n in range(8)] == [2, 2, 2, 2, 2, 1, 2, 2]
+    xmins = run(store, "SELECT count(*), count(DISTINCT xmin::text) FROM events.event WHERE position >= 12")
+    assert xmins[0][0] == 5

@@ -24,7 +24,7 @@ _write = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=Fa
 
 def encoded(
     store: Store,
-    connection: Connection,
+    connection: Connection | None,
     changed: Sequence[Aggregate],
     command: str | None,
     meta: Mapping[str, Any] | None,
@@ -50,7 +50,7 @@ def encoded(
 
 def _sealed(
     store: Store,
-    connection: Connection,
+    connection: Connection | None,
     kind: Kind,
     data: dict[str, Any],
     aggregate: str,
@@ -58,7 +58,8 @@ def _sealed(
 ) -> str:
     """Seals the personal fields in place; gives the ids of the keys, by field."""
     whose = {name: id if of is None else data[of] for name, of in kind.personal.items()}
-    keys = store.keys.of(connection, whose.values())
+    with store.on(connection) as used:
+        keys = store.keys.of(used, whose.values())
     for name, subject in whose.items():
         data[name] = seal(data[name], keys[subject], f"{_about(kind.name, aggregate, id)}.{name}")
     return _write({name: keys[subject].id for name, subject in whose.items()})

@@ -37,6 +37,7 @@ from millrace.events import rows, tables
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection, Connections
 from millrace.events.handlers import LOOK_S, PAGE
+from millrace.events.joint import Joint
 from millrace.events.kinds import Kind, Recorded, event, kind_of
 from millrace.events.sealing import Keys
 
@@ -86,6 +87,7 @@ class Store:
         self._append = self.sql(
             "SELECT * FROM {}.append(%s, %s, %s, %s, %s, %s, %s::text[]::json[], %s::text[]::json[], %s)"
         )
+        self._joint = Joint(connections, self._append)
         self.know(Forgotten)
 
     @classmethod
@@ -173,11 +175,12 @@ class Store:
             return Saved(0)
         for each in changed:
             self.know(*each.__aggregate__.applies)
-        with self._on(connection) as used:
-            # By position, and not by key of the row: the function has many results, all of one row.
-            row = used.execute(self._append, rows.encoded(self, used, changed, command, meta), prepare=True).fetchone()
-            assert row is not None
-            outcome, first, moment, place, stands = row
+        asked = rows.encoded(self, connection, changed, command, meta)
+        if connection is None:
+            row = self._joint.append(asked)
+        else:
+            row = connection.execute(self._append, asked, prepare=True).fetchone() or ()
+        outcome, first, moment, place, stands = row
         if outcome == "conflict":
             raise _conflict(changed, place, stands)
         if outcome == "repeated":
@@ -201,7 +204,7 @@ class Store:
 
     def head(self, connection: Connection | None = None) -> int:
         """The position of the newest event."""
-        with self._on(connection) as used:
+        with self.on(connection) as used:
             row = used.execute(self.sql("SELECT coalesce(max(position), 0) FROM {}.event"), prepare=True).fetchone()
         assert row is not None
         return int(row[0])
@@ -224,7 +227,7 @@ class Store:
         if events:
             conditions = [*conditions, "type = ANY(%s)"]
             values = [*values, [kind_of(each).name for each in events]]  # type: ignore[list-item]
-        with self._on(connection) as used:
+        with self.on(connection) as used:
             found = rows.recorded(self, used, " AND ".join(conditions), values, "position", limit)
         if not events:
             _refuse_gap(after, found)
@@ -279,7 +282,7 @@ class Store:
         self.wake(saved)
         return True
 
-    def _on(self, connection: Connection | None) -> AbstractContextManager[Connection]:
+    def on(self, connection: Connection | None) -> AbstractContextManager[Connection]:
         return self.connections.lent() if connection is None else nullcontext(connection)
 
     def _last_of(self, command: str | None) -> int:
