@@ -254,7 +254,7 @@ def measured(
         assert row is not None
         for name in ("ours", "theirs", "locked", "unlocked"):
             connection.execute(f"CREATE DATABASE {name}".encode())
-    (pid,) = {each.pid for each in local.status(settings) if each.name == "postgres"}
+    (pid,) = {each.pid for each in local.status(settings) if each.server == "postgres"}
     assert pid is not None
     urls = {name: server.rpartition("/")[0] + f"/{name}" for name in ("ours", "theirs")}
     process = psutil.Process(pid)

@@ -24,7 +24,7 @@ from tests.events.test_projections import balances, folded, rows
 
 pytestmark = pytest.mark.server
 
-WRITERS, KILLS = 3, 6
+WRITERS, KILLS = 3, 5
 
 _numbers = itertools.count()
 accounts_named = st.sampled_from(["x", "y"])

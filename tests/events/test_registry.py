@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millrace.cli import main
 from millrace.errors import RegistryUnreadable
 from millrace.events import event, unchanged
 from millrace.events.kinds import kind_of
 from millrace.events.registry import Registry, check, samples
-from tests.command import millrace
 
 V1 = """
 from millrace.events import event
@@ -125,22 +126,23 @@ def test_samples_have_every_part_in_every_form() -> None:
     assert {} in [each["c"] for each in made]
 
 
-def test_as_a_command(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(V1)
-    assert millrace("events", "check", "shop", cwd=tmp_path).stdout.startswith(
-        "Placed (version 1): it is not registered"
-    )
-    assert millrace("events", "check", "shop", "--write", cwd=tmp_path).returncode == 0
-    assert "1 events, nothing found (backward)" in millrace("events", "check", "shop", cwd=tmp_path).stdout
-    (tmp_path / "shop.py").write_text(V2)
-    done = millrace("events", "check", "shop", "--compatibility", "full", "--json", cwd=tmp_path)
-    (finding,) = json.loads(done.stdout)
-    assert (done.returncode, finding["what"]) == (
-        1,
-        "who knows version 1 cannot read it: 'amount' was integer and is decimal",
-    )
-    assert millrace("events", "check", "shop", "--write", cwd=tmp_path).returncode == 0
-    assert set(json.loads((tmp_path / "events.json").read_text())["events"]["Placed"]) == {"1", "2"}
+def test_as_a_command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (folder / "shop_1.py").write_text(V1)
+    (folder / "shop_2.py").write_text(V2)
+
+    def run(*args: str) -> tuple[int, str]:
+        return main(["events", "check", *args]), capsys.readouterr().out
+
+    assert run("shop_1")[1].startswith("Placed (version 1): it is not registered")
+    assert run("shop_1", "--write") == (0, "")
+    assert run("shop_1") == (0, "1 events, nothing found (backward)\n")
+    code, out = run("shop_2", "--compatibility", "full", "--json")
+    (finding,) = json.loads(out)
+    assert (code, finding["what"]) == (1, "who knows version 1 cannot read it: 'amount' was integer and is decimal")
+    assert run("shop_2", "--write") == (0, "")
+    assert set(json.loads((folder / "events.json").read_text())["events"]["Placed"]) == {"1", "2"}
+    assert run("shop_1")[0] == 1
 
 
 def test_a_registry_that_cannot_be_read(tmp_path: Path) -> None:
