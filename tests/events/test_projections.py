@@ -72,6 +72,7 @@ def test_a_query_sees_what_was_just_written(store: Store) -> None:
     assert rows(projection)["a0"] == (1, 2)  # it was not asked to wait
     with pytest.raises(ProjectionBehind, match="position 6 and not to 7"):
         projection.wait(saved, apply=False, seconds=0.05)
+    assert {name: lag.events for name, lag in store.lags().items()} == {"balances": 1}
     with projection.running():
         projection.wait(saved, apply=False, seconds=60)
     assert rows(projection)["a0"] == (0, 3)

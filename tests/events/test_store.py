@@ -123,6 +123,11 @@ def test_a_command_happens_once(store: Store) -> None:
     assert accounts.change("a", Account.withdraw, Decimal(3), by="c1").repeated
     assert not accounts.change("a", Account.withdraw, Decimal(2), by="c2").repeated
     assert accounts.load("a").balance == 0
+    # A repetition that would have made another account leaves none.
+    other = Account("b")
+    other.open("bob")
+    assert accounts.save(other, command="c1").repeated
+    assert (other.version, store.history(Account, "b")) == (0, [])
 
 
 def test_as_it_was(store: Store) -> None:
@@ -140,6 +145,8 @@ def test_as_it_was(store: Store) -> None:
         accounts.load("a", at=moments[0] - timedelta(seconds=1))
     with pytest.raises(AggregateMisused):
         accounts.load("a", version=1, at=moments[0])
+    with pytest.raises(AggregateMisused, match="no zone"):
+        accounts.load("a", at=moments[0].replace(tzinfo=None))
 
 
 def test_events_are_never_changed(store: Store) -> None:
@@ -228,6 +235,8 @@ def test_snapshots_are_a_hint(store: Store) -> None:
         run(store, """DELETE FROM events.snapshot""")
         accounts.load("a")
         run(store, """UPDATE events.snapshot SET state = '{"owner": "x", "balance": "100", "notes": []}'""")
+    run(store, """UPDATE events.snapshot SET state = '{"odd": 1}'""")
+    assert accounts.load("a").balance == 10
     run(store, "DELETE FROM events.snapshot")
     assert accounts.verify("a")
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from millrace.cli.output import Commands, command, json_option, noun, say
+from millrace.cli.output import Commands, command, json_option, listing, noun, say
 from millrace.config import Settings
 
 
@@ -20,6 +20,22 @@ def add(commands: Commands) -> None:
     added.add_argument("--compatibility", choices=("backward", "forward", "full"), help="default: the registry's")
     added.add_argument("--write", action="store_true", help="register new events and versions, if nothing is wrong")
     json_option(added)
+    added = command(events, "lag", lag, "show how far projections and sagas are behind their event store")
+    added.add_argument("name", help="the database's name in millrace.toml")
+    added.add_argument("--schema", default="events", help="of the store; default events")
+    json_option(added)
+
+
+def lag(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.events import Store
+
+    with Store.open(args.name, schema=args.schema, settings=settings) as store:
+        rows = [
+            {"reader": name, "position": each.position, "events_behind": each.events, "seconds_behind": each.seconds}
+            for name, each in store.lags().items()
+        ]
+    columns = ("reader", "position", "events_behind", "seconds_behind")
+    listing(args, columns, rows, "nothing follows this store yet")
 
 
 def check(args: argparse.Namespace, settings: Settings) -> int:

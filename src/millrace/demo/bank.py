@@ -6,6 +6,7 @@ millrace run millrace.demo.bank:app            what its events tell as a stream:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,36 +204,40 @@ def large_withdrawals(events: DataFrame) -> DataFrame:
     )
 
 
+def story(store: Store) -> Iterator[str]:
+    accounts, moves = store.repository(Account, snapshots=every(100)), store.repository(Transfer)
+    run = f"{datetime.now(UTC):%H%M%S}"  # the store stays: each run of the story has accounts of its own
+    ann, bob = f"ann-{run}", f"bob-{run}"
+    for name in (ann, bob):
+        accounts.change(name, Account.open, name.title())
+    earlier = accounts.change(ann, Account.deposit, Decimal(1500)).at
+    saga = store.saga(transfers)
+    for number, amount in enumerate((1200, 700)):
+        moves.change(f"{run}-{number}", Transfer.ask, ann, bob, Decimal(amount))
+        saga.catch_up()
+        yield f"transfer of {amount}: {moves.load(f'{run}-{number}').status}"
+    moves.change(f"{run}-2", Transfer.ask, bob, "nobody", Decimal(50))
+    saga.catch_up(now=datetime.now(UTC) + timedelta(days=2))
+    yield f"transfer to nobody: {moves.load(f'{run}-2').status}; bob has {accounts.load(bob).balance}"
+    yield f"ann has {accounts.load(ann).balance}, and had {accounts.load(ann, at=earlier).balance} before"
+
+    last = "SELECT balance FROM entry WHERE account = %s ORDER BY version DESC LIMIT 1"
+    wrong, right = store.projection(statements(faulty=True)), store.projection(statements())
+    wrong.rebuild()
+    yield f"her statement says {wrong.query(last, [ann])[0]['balance']}: a fault, it forgot the sign"
+    right.rebuild()
+    yield f"mended and rebuilt beside it, it says {right.query(last, [ann])[0]['balance']}"
+
+    store.forget(ann)
+    yield f"the account of {accounts.load(ann).owner}, as the auditor sees it:"
+    for each in store.history(Account, ann):
+        yield f"  {each.position:>4} {each.at:%H:%M:%S} {each.event}"
+
+
 def main() -> None:
     with Store.open("bank") as store:
-        accounts, moves = store.repository(Account, snapshots=every(100)), store.repository(Transfer)
-        run = f"{datetime.now(UTC):%H%M%S}"  # the store stays: each run of the story has accounts of its own
-        ann, bob = f"ann-{run}", f"bob-{run}"
-        for name in (ann, bob):
-            accounts.change(name, Account.open, name.title())
-        accounts.change(ann, Account.deposit, Decimal(1500))
-        noon = datetime.now(UTC)
-        saga = store.saga(transfers)
-        for number, amount in enumerate((1200, 700)):
-            moves.change(f"{run}-{number}", Transfer.ask, ann, bob, Decimal(amount))
-            saga.catch_up()
-            print(f"transfer of {amount}: {moves.load(f'{run}-{number}').status}")
-        moves.change(f"{run}-2", Transfer.ask, bob, "nobody", Decimal(50))
-        saga.catch_up(now=datetime.now(UTC) + timedelta(days=2))
-        print(f"transfer to nobody: {moves.load(f'{run}-2').status}; bob has {accounts.load(bob).balance}")
-        print(f"ann has {accounts.load(ann).balance}, and had {accounts.load(ann, at=noon).balance} before")
-
-        last = "SELECT balance FROM entry WHERE account = %s ORDER BY version DESC LIMIT 1"
-        wrong, right = store.projection(statements(faulty=True)), store.projection(statements())
-        wrong.rebuild()
-        print(f"her statement says {wrong.query(last, [ann])[0]['balance']}: a fault, it forgot the sign")
-        right.rebuild()
-        print(f"mended and rebuilt beside it, it says {right.query(last, [ann])[0]['balance']}")
-
-        store.forget(ann)
-        print(f"the account of {accounts.load(ann).owner}, as the auditor sees it:")
-        for each in store.history(Account, ann):
-            print(f"  {each.position:>4} {each.at:%H:%M:%S} {each.event}")
+        for line in story(store):
+            print(line)
 
 
 if __name__ == "__main__":

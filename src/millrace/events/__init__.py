@@ -6,12 +6,12 @@ them (`projection`, `saga`). What flows make of the captured events belongs to `
 
 from millrace.events.aggregate import Aggregate, Refused, apply, command
 from millrace.events.kinds import Recorded, event, unchanged
-from millrace.events.projection import Lag, LiveProjection, Projection
+from millrace.events.projection import LiveProjection, Projection
 from millrace.events.repository import Repository
 from millrace.events.saga import LiveSaga, Saga, Work
 from millrace.events.sealing import personal, subject
 from millrace.events.snapshots import every
-from millrace.events.store import Forgotten, Saved, Store
+from millrace.events.store import Forgotten, Lag, Saved, Store
 
 __all__ = [
     "Aggregate",

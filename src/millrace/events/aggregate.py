@@ -73,7 +73,8 @@ class Aggregate:
     """State of one thing, known by `id`, as its events made it.
 
     Annotated attributes are its state; those that have a default begin with it, others are set by the first event.
-    `version` is the number of events so far, those not saved yet among them.
+    `version` is the number of events so far, those not saved yet among them. The store knows it by the name of its
+    class, or another: `class Account(Aggregate, name="account")`.
     """
 
     __aggregate__: ClassVar[Definition] = Definition("Aggregate", {}, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import re
 import threading
@@ -33,7 +34,7 @@ class Handlers:
         self.functions: dict[type, Handler] = {}
 
     def add(self, function: Handler, frame: FrameType) -> None:
-        if len(inspect.signature(function).parameters) not in (2, 3):
+        if _parameters(function) not in (2, 3):
             remedy = "def deposited(work, event: Deposited) -> None, and `recorded` as a third if it is wanted"
             raise ProjectionInvalid(name=self.name, reason=f"{function.__name__!r} takes otherwise", remedy=remedy)
         for event in events_of(function, frame):
@@ -50,8 +51,13 @@ class Handlers:
 
     def call(self, work: Any, recorded: Recorded[Any]) -> None:
         function = self.functions[type(recorded.event)]
-        more = (recorded,) if len(inspect.signature(function).parameters) == 3 else ()
+        more = (recorded,) if _parameters(function) == 3 else ()
         function(work, recorded.event, *more)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _parameters(function: Handler) -> int:
+    return len(inspect.signature(function).parameters)
 
 
 def checked(name: str) -> str:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -24,23 +23,10 @@ from millrace.events.handlers import LOOK_S, PAGE, Handler, Handlers, running
 from millrace.events.tables import LOCK
 
 if TYPE_CHECKING:
-    from millrace.events.store import Saved, Store
+    from millrace.events.store import Lag, Saved, Store
 
 NEXT, OLD = "__next", "__old"
 WAIT_S = 10.0
-
-
-@dataclass(frozen=True)
-class Lag:
-    """How far a reader is behind: in events of the store, and since when the first of them waits."""
-
-    position: int
-    head: int
-    seconds: float
-
-    @property
-    def events(self) -> int:
-        return self.head - self.position
 
 
 class Projection:
@@ -79,16 +65,8 @@ class LiveProjection:
         return row[0] if row else 0
 
     def lag(self) -> Lag:
-        query = self.store.sql(
-            "SELECT coalesce(r.position, 0), coalesce((SELECT max(position) FROM {}.event), 0), "
-            "coalesce(extract(epoch FROM clock_timestamp() - e.at), 0)::float8 "
-            "FROM (SELECT 1) one LEFT JOIN {}.reader r ON r.name = %s "
-            "LEFT JOIN {}.event e ON e.position = coalesce(r.position, 0) + 1"
-        )
-        with self.store.connections.lent() as connection:
-            row = connection.execute(query, (self.name,)).fetchone()
-        assert row is not None
-        return Lag(*row)
+        """How far it is behind; from the first event on if it was never run."""
+        return self.store.lags().get(self.name) or self.store.lag(0)
 
     def catch_up(self) -> int:
         """Applies all events that are committed; gives the position it has come to. Several processes may call it."""

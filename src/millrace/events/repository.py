@@ -57,6 +57,8 @@ class Repository(Generic[Own]):
             raise AggregateMisused(
                 aggregate=self.kind.__aggregate__.name, reason="it is asked for at a version and at a time"
             )
+        if at is not None and at.utcoffset() is None:
+            raise AggregateMisused(aggregate=self.kind.__aggregate__.name, reason=f"{at} has no zone")
         if version is not None or at is not None:
             return self._past(id, version, at)
         with self.store.connections.lent() as connection:
@@ -129,7 +131,10 @@ class Repository(Generic[Own]):
         if len(found) < 2 or (found[1][0], found[1][1]) != (version, position):
             # The store is not the one that the snapshot was made of: one restored from a backup, say.
             return self._folded(connection, id, self._all(connection, id))
-        begun = self.snapshots.decode(id, version, state)
+        try:
+            begun = self.snapshots.decode(id, version, state)
+        except (KeyError, TypeError, ValueError):
+            return self._folded(connection, id, self._all(connection, id))
         return self._folded(connection, id, [row[:6] for row in found[2:]], begun, position, set(subjects))
 
     def _all(self, connection: Connection, id: str) -> list[Any]:

@@ -47,8 +47,14 @@ class Snapshots:
                 ) from None
 
     def encode(self, aggregate: Aggregate) -> dict[str, Any]:
-        own = vars(aggregate)
-        return {name: each.encode(own[name]) for name, each in self.codecs.items() if name in own}
+        own, found = vars(aggregate), {}
+        for name in self.codecs.keys() & own.keys():
+            try:
+                found[name] = self.codecs[name].encode(own[name])
+            except (TypeError, ValueError) as error:
+                kind, remedy = type(aggregate).__aggregate__.name, "let its annotation say what it holds"
+                raise AggregateInvalid(aggregate=kind, reason=f"{name}: {error}", remedy=remedy) from None
+        return found
 
     def decode(self, id: str, version: int, state: dict[str, Any]) -> Aggregate:
         made = self.kind(id)

@@ -71,6 +71,19 @@ class Saved:
     repeated: bool = False
 
 
+@dataclass(frozen=True)
+class Lag:
+    """How far a reader is behind: in events of the store, and since when the first of them waits."""
+
+    position: int
+    head: int
+    seconds: float
+
+    @property
+    def events(self) -> int:
+        return self.head - self.position
+
+
 class Store:
     """An event store. `Store.open("bank")` is how one gets it."""
 
@@ -185,7 +198,7 @@ class Store:
             raise _conflict(changed, place, stands)
         if outcome == "repeated":
             for each in changed:
-                rows.put_back(each, self.repository(type(each)).load(each.id))
+                rows.put_back(each, self.repository(type(each)).find(each.id))
             return Saved(self._last_of(command), moment, repeated=True)
         count = sum(len(each.pending) for each in changed)
         for each in changed:
@@ -247,6 +260,23 @@ class Store:
         values = [kind.__aggregate__.name, id, after, *([] if until is None else [until])]
         with self.connections.lent() as connection:
             return rows.recorded(self, connection, condition, values, "version")
+
+    def lag(self, position: int) -> Lag:
+        """How far somebody is behind who has read up to there."""
+        query = self.sql("SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM {}.event WHERE position = %s")
+        with self.connections.lent() as connection:
+            row = connection.execute(query, (position + 1,)).fetchone()
+        return Lag(position, self.head(), row[0] if row else 0.0)
+
+    def lags(self) -> dict[str, Lag]:
+        """How far each projection and saga is behind, by name."""
+        query = self.sql(
+            "SELECT r.name, r.position, coalesce((SELECT max(position) FROM {}.event), 0), "
+            "coalesce(extract(epoch FROM clock_timestamp() - e.at), 0)::float8 "
+            "FROM {}.reader r LEFT JOIN {}.event e ON e.position = r.position + 1 ORDER BY r.name"
+        )
+        with self.connections.lent() as connection:
+            return {row[0]: Lag(*row[1:]) for row in connection.execute(query)}
 
     def follow(
         self, after: int = 0, *, events: Sequence[type] = (), ended: Callable[[], bool] = lambda: False
