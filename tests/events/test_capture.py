@@ -41,7 +41,7 @@ def write(store: Store, threads: int, count: int) -> None:
 
     def work() -> None:
         for number in range(count):
-            accounts.change(IDS[number % 3], Account.deposit, Decimal("1.25"))
+            accounts.change(IDS[number % 3], Account.deposit, Decimal("2.25"))
             accounts.change(IDS[number % 2], Account.withdraw, Decimal("0.75"))
 
     running = [threading.Thread(target=work) for _ in range(threads)]

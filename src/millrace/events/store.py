@@ -179,7 +179,9 @@ class Store:
         """Appends what these aggregates emitted, in one transaction (that of `connection`, if one is given).
 
         `command` is an id by which a repetition is known: then nothing is written, and the aggregates are what the
-        store has of them. `meta` goes with each event: who, why, in the course of what.
+        store has of them. `meta` goes with each event: who, why, in the course of what. If the transaction of
+        `connection` is undone, load the aggregates anew: they take their events for saved. Append last in it: all other
+        writers wait.
         """
         if len({(each.__aggregate__.name, each.id) for each in aggregates}) != len(aggregates):
             raise AggregateMisused(aggregate=aggregates[0].__aggregate__.name, reason="one of them is given twice")
