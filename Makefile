@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -69,6 +69,9 @@ bench-lookup: setup ## a lookup in a captured table against a broadcast join of 
 
 bench-enrich: setup ## events enriched from tables of 1 and 10 million rows that change
 	@$(BIN)/python -m bench.enrich
+
+bench-events: setup ## the event store against the library eventsourcing, on the same PostgreSQL (COUNT=5000)
+	@$(BIN)/python -m bench.events $(if $(COUNT),--count $(COUNT))
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)

@@ -156,6 +156,32 @@ def test_score(spark: Any, folder: Path) -> None:
 
 
 @pytest.mark.server
+def test_event_sourcing(settings: Settings, postgres: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aggregate, test, store, versions, personal, projection, saga, topic = blocks("event-sourcing.md")
+    names: dict[str, Any] = {}
+    exec(aggregate, names)
+    exec(test, names)
+    names["test_an_account"]()
+    monkeypatch.setattr("millrace.config.load", lambda: settings)
+    exec(store, names)
+    assert names["accounts"].load("a-1").balance == 50
+    exec(versions, {**names})
+    exec(personal, names)
+    exec(projection, names)
+    assert [row["amount"] for row in names["rows"]] == [51]
+    names["accounts"].change("a-2", names["Account"].open, "bob")
+    exec(saga, names)
+    moves = names["store"].repository(names["Transfer"])
+    for number, amount in ((1, 30), (2, 30)):
+        moves.change(f"t-{number}", names["Transfer"].ask, "a-1", "a-2", Decimal(amount))
+        names["store"].saga(names["transfers"]).catch_up()
+    assert [names["accounts"].load(name).balance for name in ("a-1", "a-2")] == [21, 30]
+    names["store"].close()
+    exec(topic, names)
+    assert {stream.name for stream in names["app"].graph().streams} == {"large_withdrawals"}
+
+
+@pytest.mark.server
 def test_log(settings: Settings, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (block,) = blocks("log.md")
     (folder / "millrace.toml").write_text(

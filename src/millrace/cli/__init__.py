@@ -24,7 +24,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    from millrace.cli import apps, captures, deadletters, groups, lint, project, servers, state, tables, topics, verify
+    from millrace.cli import (
+        apps,
+        captures,
+        deadletters,
+        events,
+        groups,
+        lint,
+        project,
+        servers,
+        state,
+        tables,
+        topics,
+        verify,
+    )
 
     root = Parser(
         prog="millrace",
@@ -33,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    for noun in (project, apps, state, lint, servers, captures, tables, verify, topics, groups, deadletters):
+    for noun in (project, apps, state, lint, servers, captures, tables, verify, topics, groups, deadletters, events):
         noun.add(commands)
     return root
 

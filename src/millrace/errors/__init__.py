@@ -19,6 +19,7 @@ from millrace.errors.capture import *  # noqa: F403
 from millrace.errors.cli import *  # noqa: F403
 from millrace.errors.config import *  # noqa: F403
 from millrace.errors.engine import *  # noqa: F403
+from millrace.errors.events import *  # noqa: F403
 from millrace.errors.flow import *  # noqa: F403
 from millrace.errors.kernel import *  # noqa: F403
 from millrace.errors.local import *  # noqa: F403

@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 from millrace.config import FILE, Settings
 from millrace.errors import (
@@ -34,10 +35,7 @@ def load_app(reference: str | None, settings: Settings) -> App:
     match = _REFERENCE.fullmatch(reference)
     if not match:
         raise AppReference(reference=reference)
-    for folder in dict.fromkeys((str(Path.cwd()), str(settings.folder))):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    module = _module(match[1], settings)
+    module = load_module(match[1], settings)
     found = getattr(module, match[2], None)
     if found is None:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
@@ -49,7 +47,11 @@ def load_app(reference: str | None, settings: Settings) -> App:
     return found
 
 
-def _module(name: str, settings: Settings) -> object:
+def load_module(name: str, settings: Settings) -> ModuleType:
+    """The module of this name; the current folder and the project's are looked in too."""
+    for folder in dict.fromkeys((str(Path.cwd()), str(settings.folder))):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
     except MillraceError:

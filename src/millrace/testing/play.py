@@ -40,8 +40,8 @@ from millrace.log.deadletters import REASON, SUFFIX
 from millrace.log.record import timestamp_ms
 from millrace.testing import tables
 from millrace.testing.checkpoints import forget_commit
+from millrace.testing.fed import Given, changes, moment, records
 from millrace.testing.folder import CRASHED, FolderLog
-from millrace.testing.given import Given, changes, moment, records
 from millrace.testing.recorded import recorded
 from millrace.testing.tables import Rows
 

@@ -1,0 +1,82 @@
+"""Connections to the store's database: kept open, lent to one thread at a time, thrown away when they break."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any, TypeAlias
+
+import psycopg
+
+from millrace.capture.database import Address
+from millrace.errors import DatabaseUnreachable
+
+CONNECT_S = 10
+LEFT_OPEN = 16
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+
+class Connections:
+    """As many as threads use at once; of those that are idle, some are kept."""
+
+    def __init__(self, name: str, address: Address) -> None:
+        self.name, self.address = name, address
+        self._idle: list[Connection] = []
+        self._lock = Lock()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Connection]:
+        """One in autocommit; what is begun in the block is ended or undone with it."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None or connection.closed or connection.broken:
+            connection = self.fresh()
+        try:
+            yield connection
+        except psycopg.OperationalError as error:
+            connection.close()
+            raise self._unreachable(error) from error
+        except BaseException:
+            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                connection.close()
+            raise
+        finally:
+            self._put_back(connection)
+
+    def fresh(self) -> Connection:
+        where = self.address
+        try:
+            return psycopg.connect(
+                host=where.host,
+                port=where.port,
+                user=where.user,
+                dbname=where.database,
+                password=where.password,
+                autocommit=True,
+                connect_timeout=CONNECT_S,
+                **where.options,  # type: ignore[arg-type]
+            )
+        except psycopg.OperationalError as error:
+            raise self._unreachable(error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _put_back(self, connection: Connection) -> None:
+        with self._lock:
+            kept = not self._closed and not connection.closed and len(self._idle) < LEFT_OPEN
+            if kept:
+                self._idle.append(connection)
+        if not kept:
+            connection.close()
+
+    def _unreachable(self, error: psycopg.Error) -> DatabaseUnreachable:
+        reason = str(error).strip().partition("\n")[0]
+        return DatabaseUnreachable(name=self.name, address=self.address, reason=reason)

@@ -1,0 +1,105 @@
+"""Appends of threads that write at the same moment go into one transaction, and share its commit.
+
+The lock that makes the order holds until the commit is on the disk, so commits come one after the other. Whoever comes
+while one is under way waits together with all others who do, and one of them then writes for all. A thread that is
+alone does not notice.
+"""
+
+from __future__ import annotations
+
+from threading import Event, Lock
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from millrace.events.connections import Connection, Connections
+
+MOST = 100
+
+
+class _Asked:
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+        self.turn = Event()
+        self.row: tuple[Any, ...] | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.row is not None or self.error is not None
+
+
+class Joint:
+    def __init__(self, connections: Connections, statement: sql.Composed) -> None:
+        self.connections, self.statement = connections, statement
+        self._lock = Lock()
+        self._waiting: list[_Asked] = []
+        self._busy = False
+
+    def append(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The row that the function `append` gives for these arguments, when it is committed."""
+        asked = _Asked(values)
+        with self._lock:
+            self._waiting.append(asked)
+            leads, self._busy = not self._busy, True
+        if not leads:
+            self._wait(asked)
+        if not asked.answered:
+            self._lead()
+        if asked.error is not None:
+            raise asked.error
+        assert asked.row is not None
+        return asked.row
+
+    def _wait(self, asked: _Asked) -> None:
+        try:
+            asked.turn.wait()
+        except BaseException:  # interrupted: it asks for nothing any more, and does not lead
+            with self._lock:
+                if asked in self._waiting:
+                    self._waiting.remove(asked)
+                    if asked.turn.is_set():
+                        self._hand_over()
+            raise
+
+    def _hand_over(self) -> None:
+        self._busy = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].turn.set()
+
+    def _lead(self) -> None:
+        """Writes for all who wait, oneself among them, then hands over: nobody writes for others for ever."""
+        with self._lock:
+            batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+        try:
+            with self.connections.lent() as connection:
+                self._write(connection, batch)
+        except BaseException as error:
+            for each in batch:
+                if not each.answered:
+                    each.error = error
+        finally:
+            with self._lock:
+                self._hand_over()
+            for each in batch:
+                each.turn.set()
+
+    def _write(self, connection: Connection, batch: list[_Asked]) -> None:
+        if len(batch) > 1:
+            try:
+                for each, row in zip(batch, self._together(connection, batch), strict=True):
+                    each.row = row
+                return
+            except psycopg.DataError:
+                pass  # what one of them asks is impossible: each by itself, so that it fails alone
+        for each in batch:
+            try:
+                each.row = connection.execute(self.statement, each.values, prepare=True).fetchone()
+            except psycopg.DataError as error:
+                each.error = error
+
+    def _together(self, connection: Connection, batch: list[_Asked]) -> list[Any]:
+        with connection.transaction(), connection.pipeline():
+            cursors = [connection.execute(self.statement, each.values, prepare=True) for each in batch]
+            return [cursor.fetchone() for cursor in cursors]

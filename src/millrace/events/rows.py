@@ -1,0 +1,138 @@
+"""Events as rows of the store's table, and rows as events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg.types.json import Json
+
+from millrace.events.aggregate import Aggregate
+from millrace.events.connections import Connection
+from millrace.events.kinds import Kind, Recorded, kind_of
+from millrace.events.sealing import open_seals, seal
+
+if TYPE_CHECKING:
+    from millrace.events.store import Store
+
+COLUMNS = "position, aggregate, id, version, at, type, schema, data, seals, command, meta"
+
+# ASCII alone, so that every text of Python is also one of JSON: a lone surrogate, and the zero character.
+_write = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def encoded(
+    store: Store,
+    connection: Connection | None,
+    changed: Sequence[Aggregate],
+    command: str | None,
+    meta: Mapping[str, Any] | None,
+) -> tuple[Any, ...]:
+    """What these aggregates emitted, as the arguments of the function `append`."""
+    aggregates, ids, versions, types, schemas, contents, seals = [], [], [], [], [], [], []
+    for each in changed:
+        version = each.version - len(each.pending)
+        for event in each._pending:
+            version += 1
+            kind = kind_of(type(event))
+            data = kind.encode(event)
+            sealed = _sealed(store, connection, kind, data, each.__aggregate__.name, each.id) if kind.personal else None
+            aggregates.append(each.__aggregate__.name)
+            ids.append(each.id)
+            versions.append(version)
+            types.append(kind.name)
+            schemas.append(kind.version)
+            contents.append(_write(data))
+            seals.append(sealed)
+    return command, aggregates, ids, versions, types, schemas, contents, seals, None if meta is None else Json(meta)
+
+
+def _sealed(
+    store: Store,
+    connection: Connection | None,
+    kind: Kind,
+    data: dict[str, Any],
+    aggregate: str,
+    id: str,
+) -> str:
+    """Seals the personal fields in place; gives the ids of the keys, by field."""
+    whose = {name: id if of is None else data[of] for name, of in kind.personal.items()}
+    with store.on(connection) as used:
+        keys = store.keys.of(used, whose.values())
+    for name, subject in whose.items():
+        data[name] = seal(data[name], keys[subject], f"{_about(kind.name, aggregate, id)}.{name}")
+    return _write({name: keys[subject].id for name, subject in whose.items()})
+
+
+def recorded(
+    store: Store, connection: Connection, condition: str, values: Sequence[Any], order: str, limit: int | None = None
+) -> list[Recorded[Any]]:
+    query = f"SELECT {COLUMNS} FROM {{}}.event WHERE {condition} ORDER BY {order}"  # noqa: S608 -- texts of our own
+    if limit is not None:
+        query, values = f"{query} LIMIT %s", [*values, limit]
+    found = connection.execute(store.sql(query), values).fetchall()
+    keys = opened_by(store, connection, [row[8] for row in found])
+    return [
+        Recorded(
+            row[0], row[1], row[2], row[3], row[4],
+            decoded(store, row[5], row[7], row[6], row[0], row[8], keys, row[1], row[2]),
+            row[5], row[9], row[10] or {},
+        )
+        for row in found
+    ]  # fmt: skip
+
+
+def opened_by(store: Store, connection: Connection, seals: Sequence[Mapping[str, str] | None]) -> Mapping[str, Any]:
+    """The keys, by id, that these seals need and that are still there."""
+    wanted = {number for each in seals if each for number in each.values()}
+    return store.keys.by_id(connection, wanted) if wanted else {}
+
+
+def decoded(
+    store: Store,
+    type: str,
+    data: dict[str, Any],
+    version: int,
+    position: int,
+    seals: Mapping[str, str] | None,
+    keys: Mapping[str, Any],
+    aggregate: str,
+    id: str,
+) -> Any:
+    kind = store.kind(type, position)
+    if seals:
+        data = open_seals(data, seals, keys, kind.instead, _about(type, aggregate, id), position)
+    return kind.decode(data, version, position)
+
+
+def _about(type: str, aggregate: str, id: str) -> str:
+    return f"{type}/{aggregate}/{id}"
+
+
+def tell(store: Store, connection: Connection, aggregate: str, id: str, event: object) -> int:
+    """Appends one event that no aggregate emitted, as the next of its stream; in a transaction. Gives its position."""
+    query = store.sql("SELECT coalesce(max(version), 0) + 1 FROM {}.event WHERE aggregate = %s AND id = %s")
+    kind = kind_of(type(event))
+    while True:
+        row = connection.execute(query, (aggregate, id)).fetchone()
+        assert row is not None
+        given = ([aggregate], [id], [row[0]], [kind.name], [kind.version], [_write(kind.encode(event))], [None], None)
+        done = connection.execute(store._append, (None, *given)).fetchone()
+        assert done is not None
+        if done[0] == "written":
+            return int(done[1])
+
+
+def keep_shapes(connection: Connection, store: Store, kinds: Sequence[Kind]) -> None:
+    """Remembers how these events look, for `millrace events check` and for those who read the table by SQL."""
+    query = store.sql("INSERT INTO {}.shape (type, version, fields) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING")
+    with connection.cursor() as cursor:
+        cursor.executemany(query, [(kind.name, kind.version, Json(kind.record.shape)) for kind in kinds])
+
+
+def put_back(aggregate: Aggregate, stored: Aggregate) -> None:
+    """Makes an aggregate what the store has of it."""
+    own = vars(aggregate)
+    own.clear()
+    own.update(vars(stored))
