@@ -24,3 +24,4 @@ from millrace.errors.log import *  # noqa: F403
 from millrace.errors.machine import *  # noqa: F403
 from millrace.errors.serve import *  # noqa: F403
 from millrace.errors.testing import *  # noqa: F403
+from millrace.errors.views import *  # noqa: F403
