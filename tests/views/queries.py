@@ -43,7 +43,7 @@ class Writer:
     def of(self, family: str, source: Source, depth: int = 2) -> str:
         """An expression of a family over the columns of a source."""
         own = [reference for reference, _, kind in source.columns if kind == family]
-        if own and (depth <= 0 or self.draw.random() < 0.4):
+        if own and (self.draw.random() < 0.9 if depth <= 0 else self.draw.random() < 0.4):
             return self.draw.choice(own)
         if depth <= 0:
             return self.literal(family)
@@ -53,18 +53,9 @@ class Writer:
     def literal(self, family: str) -> str:
         return self.draw.choice(_LITERALS[family])
 
-    def exact(self, source: Source, depth: int) -> str:
-        return self.of(self.draw.choice("iin"), source, depth)
-
     def _use(self, name: str, sql: str) -> str:
         self.used.add(name)
         return sql
-
-    def number(self, family: str) -> Callable[[Source, int], str]:
-        return lambda source, depth: self.of(family, source, depth)
-
-    def _arithmetic(self, family: str) -> Callable[[Writer, Source, int], str]:
-        raise NotImplementedError
 
     def condition(self, source: Source, depth: int = 2) -> str:
         return self.of("b", source, depth)
@@ -148,10 +139,9 @@ class Writer:
         self.used.add(how.lower())
         if how == "CROSS JOIN":
             both.sql = f"{left.sql} CROSS JOIN {right.sql}"
-            return self._bounded(both)
+            return both
         if how == ",":
             both.sql = f"{left.sql}, {right.sql}"
-            self.wanted = getattr(self, "wanted", [])
             alias = self.alias()
             return self._wrapped(both, f"SELECT {{}} FROM {both.sql} WHERE {self._equal(left, right)}", alias)
         rest = ""
@@ -166,12 +156,9 @@ class Writer:
             # PostgreSQL itself makes full joins of equalities only.
             if how != "FULL JOIN":
                 rest = self._use(f"{how.lower()} with a condition over both", f" AND {over}")
-        if right.sql.count(" JOIN "):
-            right.sql = f"({right.sql})" if False else right.sql
+        if " JOIN " in right.sql and not right.sql.startswith("("):
+            self.used.add("join inside a join")
         both.sql = f"{left.sql} {how} {right.sql} ON {self._equal(left, right)}{rest}"
-        return both
-
-    def _bounded(self, both: Source) -> Source:
         return both
 
     def _wrapped(self, both: Source, template: str, alias: str) -> Source:
@@ -387,7 +374,7 @@ _LITERALS = {
     "w": ("0.5", "3"),
     "f": ("0.5::double precision", "2::double precision", "1e10::double precision"),
     "s": ("'a'", "''", "'ab'", "'zebra'", "'12'"),
-    "c": ("'a'", "'ab  '", "''"),
+    "c": ("'a'::char(4)", "'ab  '::char(4)"),
     "b": ("TRUE", "FALSE"),
     "d": ("DATE '2024-02-29'", "'2024-03-01'::date"),
     "m": ("TIMESTAMP '2024-02-01 00:00:00'", "'2024-02-29 12:00:00'::timestamp"),
@@ -457,6 +444,7 @@ Writer._MAKERS = {
         _form("seconds", "extract(epoch from ({m} - {m}))"),
         _form("epoch", "extract(epoch from {z})"),
         _form("least", "least({n}, {i})"),
+        _form("nullif of different types", "nullif({i}, {n})"),
         *_shared("n"),
     ],
     "w": [
@@ -497,7 +485,8 @@ Writer._MAKERS = {
     "c": [_form("cast to char", "({s})::char(4)"), *_shared("c")],
     "b": [
         Writer.compared, Writer.compared, Writer.listed, Writer.between, Writer.known, Writer.same, Writer.connected,
-        Writer.negated, Writer.truth, Writer.like, *_shared("b"),
+        Writer.negated, Writer.truth, Writer.like, _form("char and a literal", "({c} = 'ab  ')"),
+        _form("char and text", "({c} = {s})"), *_shared("b"),
     ],
     "d": [
         _form("date + whole", "({d} + [i])"),

@@ -89,7 +89,8 @@ class World:
     def transaction(self) -> dict[str, Counter[str]]:
         """Changes some rows, and says what happened to each table."""
         happened: dict[str, Counter[str]] = {table.name: Counter() for table in self.tables}
-        for table in self.draw.choices(self.tables, k=self.draw.choice((1, 2, 4, 8))):
+        changes = self.draw.choice((1, 2, 4, 8)) if any(self.rows.values()) else 36
+        for table in self.draw.choices(self.tables, k=changes):
             self._change(table, happened[table.name])
         self.connection.commit()
         return happened

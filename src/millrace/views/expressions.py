@@ -104,8 +104,7 @@ class Resolver:
 
     def alike(self, node: exp.Expression, parts: Sequence[exp.Expression]) -> tuple[list[Term], Type]:
         """Several terms in the type that they have in common."""
-        found = self.terms(parts)
-        return brought_together(node, found)
+        return in_one_column(node, self.terms(parts))
 
 
 def settle(node: exp.Expression, term: Term, type_: Type) -> Term:
@@ -113,6 +112,18 @@ def settle(node: exp.Expression, term: Term, type_: Type) -> Term:
         return term
     assert isinstance(term, Value)
     return Value(None, type_) if term.value is None else literals.text(node, term.value, type_)
+
+
+def in_one_column(node: exp.Expression, found: Sequence[Term]) -> tuple[list[Term], Type]:
+    """Brought together where the result is shown: how far a char(n) is filled with spaces then depends on all of them."""
+    sizes = {term.type.length if term.type.kind == "char" else 0 for term in found if _is_written(term)}
+    if len(sizes) > 1:
+        refuse(node, "char(n) meets another type of text", "cast it: …::text")
+    return brought_together(node, found)
+
+
+def _is_written(term: Term) -> bool:
+    return not (isinstance(term, Value) and term.value is None)
 
 
 def brought_together(node: exp.Expression, found: Sequence[Term]) -> tuple[list[Term], Type]:
@@ -271,9 +282,20 @@ def _coalesce(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _nullif(self: Resolver, node: exp.Expression) -> Term:
-    value = settle(node, self.term(node.this), TEXT)
-    equal = compared(node, "=", value, self.term(node.expression))
+    first = self.term(node.this)
+    equal = compared(node, "=", first, self.term(node.expression))
+    assert isinstance(equal, Call)
+    if first.type.kind == "unknown" and equal.args[0].type.kind == "char":
+        refuse(node, "a literal as a char(n)", "cast it: '…'::text")
+    # The first as the operator takes it: PostgreSQL has one for numbers of different size, and none for 1 = 2.5.
+    value = first if _has_operator(first.type, self.term(node.expression).type) else equal.args[0]
     return Call("case", (equal, Value(None, value.type), value), value.type)
+
+
+def _has_operator(one: Type, other: Type) -> bool:
+    kinds = {one.kind, other.kind}
+    own = (types.WHOLE, ("real", "double"), ("date", "timestamp"), ("numeric",), ("text",))
+    return any(kinds <= set(each) for each in own)
 
 
 def _column(self: Resolver, node: exp.Expression) -> Term:

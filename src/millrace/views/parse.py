@@ -15,7 +15,7 @@ from millrace.errors import nearest
 from millrace.views import functions, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, found, paired
-from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded
+from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column
 from millrace.views.ordering import limit_of, ordering, position
 from millrace.views.refusal import Refused, only, refuse
 from millrace.views.stage import Body, Stage, has_aggregate
@@ -157,6 +157,20 @@ class Reader:
     ) -> None:
         """One part of a FROM between commas."""
         own = Scope(outer=scope.outer)
+        found, asked = self._chained(group, own, ctes)
+        items += found
+        conditions += asked
+        for source in own.sources:
+            if any(source.alias == known.alias for known in scope.sources):
+                refuse(group[0], f"two tables are named {source.alias!r} here", "give one an alias")
+        scope.sources += own.sources
+        scope.merged.update(own.merged)
+        scope.hidden |= own.hidden
+
+    def _chained(
+        self, group: list[exp.Expression], own: Scope, ctes: Mapping[str, Query]
+    ) -> tuple[list[Node], list[Term]]:
+        """Tables joined one after the other: those that are not yet, and what is asked of them."""
         found: list[Node] = [self._item(group[0], own, ctes)]
         asked: list[Term] = []
         for join in group[1:]:
@@ -179,14 +193,17 @@ class Reader:
                 if not columns(each) <= left_names | names(right):
                     refuse(join, "a condition of an outer join names a table outside of it")
             found, asked = [Joined(left, right, "full" if side == "FULL" else "left", keys, rest)], []
-        items += found
-        conditions += asked
-        for source in own.sources:
-            if any(source.alias == known.alias for known in scope.sources):
-                refuse(group[0], f"two tables are named {source.alias!r} here", "give one an alias")
-        scope.sources += own.sources
-        scope.merged.update(own.merged)
-        scope.hidden |= own.hidden
+        return found, asked
+
+    def _nested(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Query]) -> Node:
+        """A join inside of a join."""
+        joins = node.args.pop("joins")
+        inner = Scope(outer=scope.outer)
+        tree = arranged(*self._chained([node, *joins], inner, ctes))
+        if inner.merged:
+            refuse(node, "USING inside of another join is not supported", "put that join in a subquery in FROM")
+        scope.sources += inner.sources
+        return tree
 
     def _on(self, join: exp.Expression, scope: Scope, side: str) -> list[Term]:
         if join.args.get("using"):
@@ -219,6 +236,12 @@ class Reader:
 
     def _item(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Query]) -> Node:
         alias = node.args.get("alias")
+        while isinstance(node, exp.Paren | exp.Subquery) and isinstance(node.this, exp.Table) and alias is None:
+            only(node, "this")
+            node = node.this
+            alias = node.args.get("alias")
+        if node.args.get("joins"):
+            return self._nested(node, scope, ctes)
         if isinstance(node, exp.Subquery):
             only(node, "this", "alias", "order", "limit", "offset", "with_")
             inner = self._limited(node, self.query(node.this, Scope(outer=None), ctes))
@@ -326,7 +349,7 @@ class Reader:
             refuse(node, "both sides need the same number of columns")
         sides: list[list[Term]] = [[], []]
         for (_, mine), (_, other) in zip(left.outputs, right.outputs, strict=True):
-            terms, shared = brought_together(node, [mine, other])
+            terms, shared = in_one_column(node, [mine, other])
             if shared.kind == "unknown":
                 terms = [cast(each, TEXT) for each in terms]
             for side, term in zip(sides, terms, strict=True):

@@ -363,7 +363,8 @@ class Planner:
         return step.into
 
     def _table(self) -> str:
-        return f"t{next(self._numbers)}"
+        # No table has such a name.
+        return f"#{next(self._numbers)}"
 
     def _column(self) -> str:
         return f"k{next(self._numbers)}"

@@ -142,7 +142,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "hour": lambda at: at.hour,
     "minute": lambda at: at.minute,
     "second": lambda at: Decimal(at.second * 10**6 + at.microsecond) / 10**6,
-    "epoch": lambda at: _seconds(at - datetime(1970, 1, 1, tzinfo=at.tzinfo)),
+    "epoch": lambda at: _seconds(at - datetime(1970, 1, 1, tzinfo=at.tzinfo and UTC)),
 }
 
 
