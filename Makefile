@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture crash
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture crash fuzz
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -75,6 +75,9 @@ torture: setup ## random changes and random kills of Connect, Kafka and PostgreS
 
 crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
 	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)
+
+fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each
+	@$(BIN)/python -m tests.views.fuzz --seeds $(or $(SEEDS),200)
 
 bench-log: setup ## topic write and read against Kafka's own performance tools
 	@$(BIN)/python -m bench.log

@@ -52,7 +52,9 @@ class Report:
         for name, met in sorted(self.met.items()):
             lines.append(f"{name:44} {met['queries']:>8}" + "".join(f"{met[event]:>8}" for event in EVENTS))
         refused = ", ".join(f"{reason} ({count})" for reason, count in self.refused.most_common(8))
-        lines.append(f"{self.queries} queries, {self.answers} answers of {self.rows} rows; refused: {refused or 'none'}")
+        lines.append(
+            f"{self.queries} queries, {self.answers} answers of {self.rows} rows; refused: {refused or 'none'}"
+        )
         lines.append(f"where PostgreSQL has no answer: {dict(self.unknown)}")
         return "\n".join(lines)
 
@@ -128,7 +130,8 @@ def _compare(world: World, query: queries.Query, plan: Plan, report: Report, see
         return
     report.answers += 1
     if isinstance(expected, str) or isinstance(found, str):
-        report.unknown[f"{expected if isinstance(expected, str) else 'answered'} / {found if isinstance(found, str) else 'answered'}"] += 1
+        both = [each if isinstance(each, str) else "answered" for each in (expected, found)]
+        report.unknown[" / ".join(both)] += 1
         if isinstance(found, str) and not isinstance(expected, str):
             report.faults.append(f"seed {seed}: {found}, and PostgreSQL has an answer\n  {query.sql}\n{plan}")
         return

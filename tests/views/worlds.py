@@ -29,9 +29,13 @@ def value(draw: random.Random, type_: str) -> Any:
     if type_ in ("integer", "bigint", "smallint"):
         return draw.choice((-7, -3, -1, 0, 0, 1, 1, 2, 2, 3, 5, 7, 100, 32000))
     if type_.startswith("numeric"):
-        found = Decimal(draw.choice(("0", "0", "1", "1.5", "-1.5", "2.25", "7", "0.01", "-0.05", "333.33", "10", "99.99")))
+        found = Decimal(
+            draw.choice(("0", "0", "1", "1.5", "-1.5", "2.25", "7", "0.01", "-0.05", "333.33", "10", "99.99"))
+        )
         if type_ == "numeric":
-            return draw.choice((found, found, Decimal("1.50"), Decimal("0.000000123"), Decimal("12345678901234567890.5")))
+            return draw.choice(
+                (found, found, Decimal("1.50"), Decimal("0.000000123"), Decimal("12345678901234567890.5"))
+            )
         return found
     if type_ in ("double precision", "real"):
         return draw.choice((0.0, -0.0, 0.1, 0.5, 1.0, -2.5, 3.5, 1e10, 100.25))
@@ -69,12 +73,14 @@ def tables(draw: random.Random) -> list[Made]:
 
 @dataclass
 class World:
-    """Tables in a schema of their own; `rows` are what they hold, by table and id."""
+    """Tables in a schema of their own; `rows` are what they hold, by table and id, and `changes` the signed rows that
+    made them."""
 
     connection: psycopg.Connection[Any]
     draw: random.Random
     tables: list[Made]
     rows: dict[str, dict[int, tuple[Any, ...]]] = field(default_factory=dict)
+    changes: dict[str, list[tuple[tuple[Any, ...], int]]] = field(default_factory=dict)
 
     def create(self) -> None:
         self.connection.execute("DROP SCHEMA IF EXISTS fuzz CASCADE")
@@ -85,6 +91,7 @@ class World:
             self.connection.execute(f"CREATE TABLE {table.name} ({listed}, PRIMARY KEY (id))")
         self.connection.commit()
         self.rows = {table.name: {} for table in self.tables}
+        self.changes = {table.name: [] for table in self.tables}
 
     def transaction(self) -> dict[str, Counter[str]]:
         """Changes some rows, and says what happened to each table."""
@@ -96,7 +103,7 @@ class World:
         return happened
 
     def _change(self, table: Made, happened: Counter[str]) -> None:
-        own = self.rows[table.name]
+        own, told = self.rows[table.name], self.changes[table.name]
         kind = self.draw.choices(("insert", "update", "delete"), (4, 3, 2))[0] if own else "insert"
         key = self.draw.choice(list(own)) if own and kind != "insert" else max(own, default=0) + self.draw.randint(1, 3)
         others = {name: value(self.draw, type_) for name, type_ in table.columns.items() if name != "id"}
@@ -107,16 +114,19 @@ class World:
             if self.draw.random() < 0.1:
                 changed["id"] = max(own) + 1
             listed = ", ".join(f"{name} = %s" for name in changed)
-            found = self._run(f"UPDATE {table.name} SET {listed} WHERE id = %s RETURNING new.*", (*changed.values(), key))
-            del own[key]
+            found = self._run(
+                f"UPDATE {table.name} SET {listed} WHERE id = %s RETURNING new.*", (*changed.values(), key)
+            )
+            told += [(own.pop(key), -1), (found, 1)]
             own[found[0]] = found
         elif kind == "delete":
             self._run(f"DELETE FROM {table.name} WHERE id = %s RETURNING id", (key,))
-            del own[key]
+            told.append((own.pop(key), -1))
         else:
             places = ", ".join(["%s"] * (len(others) + 1))
             found = self._run(f"INSERT INTO {table.name} VALUES ({places}) RETURNING *", (key, *others.values()))
             own[found[0]] = found
+            told.append((found, 1))
         happened[kind] += 1
         happened["null"] += None in others.values()
 
@@ -126,6 +136,4 @@ class World:
         return tuple(canonical(each) for each in row)
 
     def held(self) -> dict[str, Table]:
-        return {
-            table.name: Table(tuple(table.columns), Bag(self.rows[table.name].values())) for table in self.tables
-        }
+        return {table.name: Table(tuple(table.columns), Bag(self.rows[table.name].values())) for table in self.tables}

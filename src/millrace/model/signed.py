@@ -146,7 +146,9 @@ class Chain:
         table = self.tables[name]
         key, placed = table.of(by), table.of([column for column, _, _ in order])
         groups: dict[Row, list[Row]] = {}
-        for row in sorted(table.rows.elements(), key=lambda row: [_Way(*each) for each in zip(placed(row), order, strict=True)]):
+        for row in sorted(
+            table.rows.elements(), key=lambda row: [_Way(*each) for each in zip(placed(row), order, strict=True)]
+        ):
             groups.setdefault(key(row), []).append(row)
         rows = Bag()
         for group in groups.values():

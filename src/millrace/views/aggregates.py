@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from typing import Any
 
 from sqlglot import exp
 
@@ -14,9 +14,9 @@ from millrace.views.terms import Call, Ref, Term, Value, cast
 from millrace.views.tree import Measured, Ordered
 from millrace.views.types import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, Type
 
-_NAMES = {exp.Min: "min", exp.Max: "max"}
+_NAMES: dict[Any, str] = {exp.Min: "min", exp.Max: "max"}
 # (of a sample, the root of it)
-_SPREADS = {
+_SPREADS: dict[Any, tuple[bool, bool]] = {
     exp.Stddev: (True, True), exp.StddevSamp: (True, True), exp.StddevPop: (False, True),
     exp.Variance: (True, False), exp.VariancePop: (False, False),
 }  # fmt: skip
@@ -45,9 +45,8 @@ class Measures:
             return self._truth(node, only_if)
         if isinstance(node, exp.Sum | exp.Avg):
             return self._sum(node, only_if)
-        for kind, (sample, root) in _SPREADS.items():
-            if type(node) is kind:
-                return self._spread(node, only_if, sample, root)
+        if type(node) in _SPREADS:
+            return self._spread(node, only_if, *_SPREADS[type(node)])
         refuse(node, f"the aggregate {type(node).__name__.upper()} is not supported in a view")
 
     def measure(self, kind: str, of: tuple[Term, ...], type_: Type, order: tuple[Ordered, ...] = ()) -> Ref:
@@ -64,7 +63,9 @@ class Measures:
     def _one(self, node: exp.Expression, only_if: Term | None) -> Term:
         only(node, "this")
         if isinstance(node.this, exp.Distinct | exp.Order):
-            refuse(node, "DISTINCT and ORDER BY are not supported in this aggregate", "aggregate a SELECT DISTINCT in FROM")
+            refuse(
+                node, "DISTINCT and ORDER BY are not supported in this aggregate", "aggregate a SELECT DISTINCT in FROM"
+            )
         return self._argument(node, node.this, only_if)
 
     def _count(self, node: exp.Expression, only_if: Term | None) -> Term:
@@ -123,7 +124,11 @@ class Measures:
         """The sum of a numeric."""
         exact = types.as_numeric(term.type)
         if exact.is_wide:
-            refuse(node, "a sum of a numeric without a scale is not supported in a view", "cast what is summed: (…)::numeric(20,6)")
+            refuse(
+                node,
+                "a sum of a numeric without a scale is not supported in a view",
+                "cast what is summed: (…)::numeric(20,6)",
+            )
         wider = min(types.MOST_DIGITS, exact.precision + 10)
         return self.measure("sum", (cast(term, exact),), types.numeric(wider, exact.scale, mixed=exact.mixed))
 
@@ -131,10 +136,18 @@ class Measures:
         term = self._one(node, only_if)
         exact = types.as_numeric(term.type)
         if exact.kind != "numeric":
-            refuse(node, "stddev and variance of what is not exact are not supported", "round it first: stddev(round(x)::integer)")
+            refuse(
+                node,
+                "stddev and variance of what is not exact are not supported",
+                "round it first: stddev(round(x)::integer)",
+            )
         squared = types.multiplied(exact, exact)
         if exact.is_wide or squared.is_wide:
-            refuse(node, "stddev and variance of numbers of so many digits are not supported", "cast it: stddev(x::numeric(15,2))")
+            refuse(
+                node,
+                "stddev and variance of numbers of so many digits are not supported",
+                "cast it: stddev(x::numeric(15,2))",
+            )
         term = cast(term, exact)
         number = self.measure("count", (term,), BIGINT)
         total = self._exact(node, term)
@@ -156,6 +169,3 @@ def _if(condition: Term | None, term: Term) -> Term:
 def keyed(term: Term) -> Term:
     """A term as rows are told apart by it: of numerics that print differently and are equal, one."""
     return Call("key", (term,), term.type) if term.type.is_wide else term
-
-
-__all__ = ["Measures", "count", "keyed"]

@@ -96,7 +96,11 @@ def pushed(node: Node, conditions: Sequence[Term]) -> Node:
 
 def _into_join(node: Joined, conditions: Sequence[Term]) -> Node:
     left = [each for each in conditions if node.how != "full" and columns(each) <= names(node.left) and columns(each)]
-    right = [each for each in conditions if node.how == "inner" and each not in left and columns(each) and columns(each) <= names(node.right)]
+    right = [
+        each
+        for each in conditions
+        if node.how == "inner" and each not in left and columns(each) and columns(each) <= names(node.right)
+    ]
     over = [each for each in conditions if each not in left and each not in right]
     found = replace(node, left=pushed(node.left, left), right=pushed(node.right, right))
     if found.how == "inner":

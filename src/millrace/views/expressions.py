@@ -7,7 +7,7 @@ to have computed, or is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from sqlglot import exp
@@ -16,7 +16,7 @@ from millrace.errors import nearest
 from millrace.views import literals, types
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import Call, Ref, Term, Value, cast
-from millrace.views.types import BOOLEAN, DATE, DOUBLE, INTEGER, NUMERIC, TEXT, TIMESTAMP, UNKNOWN, Type
+from millrace.views.types import BOOLEAN, DATE, INTEGER, NUMERIC, TEXT, TIMESTAMP, UNKNOWN, Type
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def settle(node: exp.Expression, term: Term, type_: Type) -> Term:
 
 
 def in_one_column(node: exp.Expression, found: Sequence[Term]) -> tuple[list[Term], Type]:
-    """Brought together where the result is shown: how far a char(n) is filled with spaces then depends on all of them."""
+    """Brought together where the result is shown: how far a char(n) is filled up then depends on all of them."""
     sizes = {term.type.length if term.type.kind == "char" else 0 for term in found if _is_written(term)}
     if len(sizes) > 1:
         refuse(node, "char(n) meets another type of text", "cast it: …::text")
@@ -194,7 +194,11 @@ def _of_moments(node: exp.Expression, name: str, left: Term, right: Term) -> Ter
         sign = 1 if name == "+" else -1
         months, days, micros = (sign * each for each in right.value)
         if kinds[0] == "timestamptz" and (months or days):
-            refuse(node, "days and months of a timestamptz depend on the session's time zone", "write hours, or … AT TIME ZONE 'UTC' + …")
+            refuse(
+                node,
+                "days and months of a timestamptz depend on the session's time zone",
+                "write hours, or … AT TIME ZONE 'UTC' + …",
+            )
         if kinds[0] in ("date", "timestamp", "timestamptz"):
             moment = cast(left, TIMESTAMP) if kinds[0] == "date" else left
             return Call("shift", (moment,), moment.type, (months, days, micros))
@@ -329,7 +333,7 @@ def _collate(self: Resolver, node: exp.Expression) -> Term:
         refuse(node, f"{term.type} has no collation")
     if folded(node.expression) != "C":
         refuse(node, "a collation that Spark does not have", 'COLLATE "C" orders by bytes')
-    return cast(term, types.replace(term.type, collation="C"))
+    return cast(term, replace(term.type, collation="C"))
 
 
 def _interval(self: Resolver, node: exp.Expression) -> Term:
@@ -414,6 +418,3 @@ _READERS: dict[Any, Reader] = {
 def also(readers: dict[Any, Reader]) -> None:
     """Functions, which are in a file of their own."""
     _READERS.update(readers)
-
-
-__all__ = ["DOUBLE", "Resolver", "Scope", "Source", "folded"]

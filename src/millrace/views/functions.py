@@ -8,10 +8,10 @@ from typing import Any
 from sqlglot import exp
 
 from millrace.views import types
-from millrace.views.expressions import Reader, Resolver, also, folded, settle
+from millrace.views.expressions import Reader, Resolver, also, settle
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import Call, Term, Value, cast
-from millrace.views.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Type
+from millrace.views.types import BOOLEAN, DOUBLE, INTEGER, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Type
 
 _UNITS = {
     "year": types.numeric(10, 0), "quarter": types.numeric(1, 0), "month": types.numeric(2, 0),
@@ -50,7 +50,11 @@ def converted(node: exp.Expression, term: Term, type_: Type) -> Term:
     if "timestamptz" in (one.kind, other.kind):
         refuse(node, "this cast depends on the session's time zone", "convert it first: … AT TIME ZONE 'UTC'")
     if one.kind in ("real", "double") and other.kind == "numeric":
-        refuse(node, "this cast keeps 15 digits of a double precision and drops the others", "keep it as it is, or round() it")
+        refuse(
+            node,
+            "this cast keeps 15 digits of a double precision and drops the others",
+            "keep it as it is, or round() it",
+        )
     if one.kind == "numeric" and other.is_text and (one.is_wide or one.mixed):
         refuse(node, "how many zeros a numeric ends with is not kept", "cast it before: (…)::numeric(20,2)::text")
     allowed = (
@@ -286,5 +290,3 @@ _READERS: dict[Any, Reader] = {
     exp.TryCast: _date_or_moment,
 }
 also(_READERS)
-
-__all__ = ["BIGINT", "DATE", "converted", "folded"]

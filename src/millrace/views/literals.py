@@ -70,7 +70,9 @@ def _read(written: str, type_: Type) -> Any:
     if type_.kind in ("double", "real"):
         return float(plain)
     if type_.kind == "boolean":
-        return next(truth for truth, words in _WORDS.items() if plain.lower() in words) if _is_word(plain) else _bad(plain)
+        return (
+            next(truth for truth, words in _WORDS.items() if plain.lower() in words) if _is_word(plain) else _bad(plain)
+        )
     if type_.kind == "date":
         return date.fromisoformat(plain)
     if type_.kind == "timestamp":

@@ -49,18 +49,18 @@ class Relation:
     key: tuple[str, ...] = ()
 
 
-def parsed(sql: str) -> exp.Expression:
+def parsed(sql: str) -> Any:
     """One SELECT, or what is made of several; without any table known."""
     try:
         statements = [each for each in sqlglot.parse(sql, read="postgres") if each is not None]
     except SqlglotError as error:
-        told: dict[str, Any] = error.errors[0] if getattr(error, "errors", None) else {}
+        told: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
         at = (told["line"], told["col"]) if told.get("line") else None
         reason = told.get("description") or str(error).splitlines()[0]
         raise Refused(f"it does not read as SQL: {reason}", clause=told.get("highlight") or "", place=at) from None
     if len(statements) != 1:
         raise Refused("one SELECT is expected", clause=sql.strip()[:80])
-    (found,) = statements
+    found: Any = statements[0]
     if not isinstance(found, exp.Query):
         refuse(found, "a view is a SELECT")
     return found
@@ -219,9 +219,7 @@ class Reader:
         theirs = dict(right.columns).get(name)
         mine = scope.merged.get(name)
         if mine is None:
-            found = [
-                (source, ref) for source in scope.sources[:-1] for known, ref in source.columns if known == name
-            ]
+            found = [(source, ref) for source in scope.sources[:-1] for known, ref in source.columns if known == name]
             if len(found) != 1 or theirs is None:
                 refuse(join, f"USING needs {name!r} once on each side")
             scope.hidden.add((found[0][0].alias, name))
@@ -236,6 +234,7 @@ class Reader:
 
     def _item(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Query]) -> Node:
         alias = node.args.get("alias")
+        key: tuple[str, ...] = ()
         while isinstance(node, exp.Paren | exp.Subquery) and isinstance(node.this, exp.Table) and alias is None:
             only(node, "this")
             node = node.this
@@ -246,14 +245,13 @@ class Reader:
             only(node, "this", "alias", "order", "limit", "offset", "with_")
             inner = self._limited(node, self.query(node.this, Scope(outer=None), ctes))
             name = folded(alias.this) if alias is not None else self.fresh("_")
-            tree, outputs, key = inner.tree, inner.outputs, ()
+            tree, outputs = inner.tree, inner.outputs
         elif isinstance(node, exp.Table):
             only(node, "this", "db", "alias")
             full = _name(node)
             name = folded(alias.this) if alias is not None and alias.this is not None else folded(node.this)
             if node.args.get("db") is None and full in ctes:
                 tree, outputs = self._again(ctes[full])
-                key = ()
             else:
                 tree, outputs, key = self._scan(node, full)
         else:
@@ -280,7 +278,7 @@ class Reader:
     # subqueries in WHERE
 
     def scalar(self, node: exp.Expression, ctes: Mapping[str, Query], items: list[Node]) -> Term:
-        """A subquery as a value: one row, joined to all. Of none it is null, and of two an error, as PostgreSQL says."""
+        """A subquery as a value: one row, joined to all. Of none it is null, and of two an error."""
         inner = self.query(node, Scope(), ctes)
         if len(inner.outputs) != 1:
             refuse(node, "a subquery that is a value has one column")
@@ -300,13 +298,18 @@ class Reader:
 
     def _found(self, node: exp.Expression, anti: bool, around: Body, ctes: Mapping[str, Query]) -> Node:
         """EXISTS and IN beside AND in WHERE."""
-        query = node.this if isinstance(node, exp.Exists) else node.args["query"]
+        query: Any = node.this if isinstance(node, exp.Exists) else node.args["query"]
         query = query.unnest() if isinstance(query, exp.Subquery) and not query.args.get("alias") else query
         wanted = None if isinstance(node, exp.Exists) else Resolver(around.scope).term(node.this)
         if isinstance(node, exp.In) and anti:
-            refuse(node, "NOT IN (SELECT …) is not true of anything as soon as one row is null", "write NOT EXISTS (SELECT … WHERE … = …)")
+            refuse(
+                node,
+                "NOT IN (SELECT …) is not true of anything as soon as one row is null",
+                "write NOT EXISTS (SELECT … WHERE … = …)",
+            )
         is_plain = isinstance(query, exp.Select) and not (
-            has_aggregate(query) or any(query.args.get(each) for each in ("group", "having", "limit", "offset", "with_"))
+            has_aggregate(query)
+            or any(query.args.get(each) for each in ("group", "having", "limit", "offset", "with_"))
         )
         if is_plain:
             assert isinstance(query, exp.Select)
@@ -363,7 +366,11 @@ class Reader:
             tree = Once(_comparable(node, tree)) if distinct else tree
         else:
             if not distinct:
-                refuse(node, f"{type(node).__name__.upper()} ALL is not supported in a view", "leave out ALL, or count rows by GROUP BY")
+                refuse(
+                    node,
+                    f"{type(node).__name__.upper()} ALL is not supported in a view",
+                    "leave out ALL, or count rows by GROUP BY",
+                )
             _comparable(node, one)
             keys = (row(tuple(keyed(ref) for ref in one.columns)), row(tuple(keyed(ref) for ref in other_one.columns)))
             tree = Found(Once(one), other_one, (keys,), (), isinstance(node, exp.Except))
@@ -382,7 +389,8 @@ class Reader:
 
         def term(each: exp.Expression) -> Term:
             if isinstance(each, exp.Literal) and not each.is_string:
-                return position(each, [ref for _, ref in query.outputs])
+                at: Term = position(each, [ref for _, ref in query.outputs])
+                return at
             if isinstance(each, exp.Column) and not each.args.get("table") and folded(each.this) in shown_as:
                 return shown_as[folded(each.this)]
             return Resolver(scope).term(each)
@@ -424,7 +432,11 @@ def _wanted(node: exp.Expression) -> tuple[exp.Expression, bool] | None:
         node = node.this
     if isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         return node, anti ^ bool(node.args.get("negate"))
-    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(node.expression.this.unnest(), exp.Query):
+    if (
+        isinstance(node, exp.EQ)
+        and isinstance(node.expression, exp.Any)
+        and isinstance(node.expression.this.unnest(), exp.Query)
+    ):
         return exp.In(this=node.this, query=node.expression.this), anti
     return None
 
@@ -436,4 +448,3 @@ def _renamed(
     if len(names_) > len(outputs):
         refuse(node, "more names than columns")
     return tuple((names_[n] if n < len(names_) else name, ref) for n, (name, ref) in enumerate(outputs))
-

@@ -48,7 +48,6 @@ from millrace.views.tree import (
 )
 from millrace.views.types import BOOLEAN, Type
 
-
 # A row as one value, in the table whose rows are looked for and in the one in which they are.
 _ROW, _OTHER_ROW = "__row", "__other_row"
 
@@ -66,7 +65,10 @@ class Pending:
     def term(self, term: Term) -> Term:
         missing = columns(term) - set(self.fields)
         if missing:
-            raise Refused("a subquery that names columns of the query around it", instead="write it as a join, or as EXISTS beside AND")
+            raise Refused(
+                "a subquery that names columns of the query around it",
+                instead="write it as a join, or as EXISTS beside AND",
+            )
         return replaced(term, self.fields)
 
 
@@ -176,11 +178,15 @@ class Planner:
     # joins
 
     def _join(self, node: Joined, needed: frozenset[str]) -> Pending:
-        asked = needed.union(*(columns(each) for key in node.on for each in key), *(columns(each) for each in node.rest))
+        asked = needed.union(
+            *(columns(each) for key in node.on for each in key), *(columns(each) for each in node.rest)
+        )
         left = self.of(node.left, asked & names(node.left))
         right = self.of(node.right, asked & names(node.right))
         if not node.on:
-            self.warnings.append("two tables are joined without an equality: every row of one meets every row of the other")
+            self.warnings.append(
+                "two tables are joined without an equality: every row of one meets every row of the other"
+            )
         if node.how == "inner":
             sides = self._sides(left, right, node.on)
             found = self._joined(sides, "inner")
@@ -270,7 +276,9 @@ class Planner:
         return Pending(table, dict(refs), sides.whole)
 
     def _found(self, node: Found, needed: frozenset[str]) -> Pending:
-        asked = needed.union(*(columns(each) for key in node.on for each in key), *(columns(each) for each in node.rest))
+        asked = needed.union(
+            *(columns(each) for key in node.on for each in key), *(columns(each) for each in node.rest)
+        )
         left = self.of(node.left, asked & names(node.left))
         right = self.of(node.right, asked & names(node.right))
         keys, both = list(node.on), []
@@ -416,4 +424,3 @@ def _true_or_null(condition: Term) -> Term:
 def _printed(term: Term) -> Term:
     """As PostgreSQL shows it: a char(n) with its spaces."""
     return Call("pad", (term,), term.type) if term.type.kind == "char" else term
-

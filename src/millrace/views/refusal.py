@@ -12,7 +12,9 @@ _LONGEST = 80
 class Refused(Exception):
     """`clause` is the SQL that is meant, `place` its line and column."""
 
-    def __init__(self, reason: str, *, clause: str = "", place: tuple[int, int] | None = None, instead: str = "") -> None:
+    def __init__(
+        self, reason: str, *, clause: str = "", place: tuple[int, int] | None = None, instead: str = ""
+    ) -> None:
         super().__init__(reason)
         self.reason, self.clause, self.place, self.instead = reason, clause, place, instead
 
@@ -26,7 +28,10 @@ def only(node: exp.Expression, *known: str) -> None:
     for name, part in node.args.items():
         if part and name not in known:
             word = name.strip("_").replace("_", " ").upper()
-            at = next((each for each in (part if isinstance(part, list) else [part]) if isinstance(each, exp.Expression)), node)
+            at = next(
+                (each for each in (part if isinstance(part, list) else [part]) if isinstance(each, exp.Expression)),
+                node,
+            )
             refuse(at, f"{word} is not supported here")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from millrace.views.arrange import arranged, filtered
 from millrace.views.expressions import AGGREGATES, Resolver, Scope, folded, settle
 from millrace.views.ordering import limit_of, ordering, position
 from millrace.views.refusal import only, refuse
-from millrace.views.terms import Call, Ref, Term, Value
+from millrace.views.terms import Call, Ref, Term
 from millrace.views.tree import First, Grouped, Node, Once, Ordered, Projected, Query
 from millrace.views.types import BIGINT, TEXT
 
@@ -62,7 +62,7 @@ class Stage:
         ]
         having = self.node.args.get("having")
         asked = [] if having is None else [self._regrouped(having.this, resolver.condition(having.this))]
-        order = self._ordered(resolver, shown_as, terms)
+        order = self._ordered(resolver, terms)
         distinct = self.node.args.get("distinct")
         on = self._distinct_on(distinct, resolver)
         self._joined(rows, asked)
@@ -72,7 +72,9 @@ class Stage:
             if isinstance(term, Numbering):
                 self.tree = First(self.tree, term.by, term.order, None, term.column)
                 terms = [(each, Ref(term.column, BIGINT) if each == name else other) for each, other in terms]
-        return self._shown([(name, term) for name, term in terms if not isinstance(term, Numbering)], order, distinct, on)
+        return self._shown(
+            [(name, term) for name, term in terms if not isinstance(term, Numbering)], order, distinct, on
+        )
 
     def _term(self, resolver: Resolver, node: exp.Expression) -> Term:
         return settle(node, self._regrouped(node, resolver.term(node)), TEXT)
@@ -103,7 +105,9 @@ class Stage:
 
     def _star(self, node: exp.Expression) -> list[tuple[str, exp.Expression]]:
         table = folded(node.args["table"]) if node.args.get("table") else ""
-        found = [] if table else [(name, _reference(name)) for name in self.scope.merged]
+        found: list[tuple[str, exp.Expression]] = []
+        if not table:
+            found += [(name, _reference(name)) for name in self.scope.merged]
         for source in self.scope.sources:
             if table in ("", source.alias):
                 found += [
@@ -122,14 +126,18 @@ class Stage:
         if group is None:
             return
         only(group, "expressions")
-        parts = [each for part in group.expressions for each in (part.expressions if isinstance(part, exp.Tuple) else [part])]
+        parts = [
+            each for part in group.expressions for each in (part.expressions if isinstance(part, exp.Tuple) else [part])
+        ]
         for each in parts:
             if isinstance(each, exp.Literal) and not each.is_string:
                 each = position(each, [node for _, node in shown_as])
             elif isinstance(each, exp.Column) and not each.args.get("table") and not self._is_column(each):
                 each = next((node for name, node in shown_as if name == folded(each.this)), each)
             if isinstance(each, exp.GroupingSets | exp.Rollup | exp.Cube):
-                refuse(each, "GROUPING SETS, ROLLUP and CUBE are not supported in a view", "write a UNION ALL of several")
+                refuse(
+                    each, "GROUPING SETS, ROLLUP and CUBE are not supported in a view", "write a UNION ALL of several"
+                )
             term = settle(each, Resolver(self.scope, subquery=resolver.subquery).term(each), TEXT)
             if not term.type.is_compared:
                 refuse(each, f"{term.type} has no comparison in a view")
@@ -137,7 +145,9 @@ class Stage:
 
     def _is_column(self, node: exp.Column) -> bool:
         name = folded(node.this)
-        return name in self.scope.merged or any(name == known for each in self.scope.sources for known, _ in each.columns)
+        return name in self.scope.merged or any(
+            name == known for each in self.scope.sources for known, _ in each.columns
+        )
 
     def _regrouped(self, node: exp.Expression, term: Term) -> Term:
         """A term over a group's columns in place of its rows'."""
@@ -168,7 +178,7 @@ class Stage:
 
     # order
 
-    def _ordered(self, resolver: Resolver, shown_as: list[tuple[str, exp.Expression]], terms: list[Any]) -> list[Ordered]:
+    def _ordered(self, resolver: Resolver, terms: list[Any]) -> list[Ordered]:
         order = self.node.args.get("order")
         known = {name: term for name, term in terms if not isinstance(term, Numbering)}
         found = []
@@ -222,7 +232,9 @@ class Stage:
         tree: Node = Projected(self.tree, fields)
         if distinct is not None and not on:
             tree = self._once(tree, order, {term: Ref(name, term.type) for name, term in fields})
-        return Query(tree, tuple((name, Ref(own, term.type)) for (name, _), (own, term) in zip(terms, fields, strict=True)))
+        return Query(
+            tree, tuple((name, Ref(own, term.type)) for (name, _), (own, term) in zip(terms, fields, strict=True))
+        )
 
     def _once(self, tree: Node, order: list[Ordered], shown: Mapping[Term, Ref]) -> Node:
         for ref in tree.columns:
@@ -260,9 +272,12 @@ def _is_aggregate(node: exp.Expression) -> bool:
     return isinstance(node, AGGREGATES) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "every")
 
 
+def _is_query(node: Any) -> bool:
+    return isinstance(node, exp.Query | exp.Subquery)
+
+
 def _own(node: exp.Expression) -> Any:
-    below: Callable[[exp.Expression], bool] = lambda each: isinstance(each, exp.Query | exp.Subquery)  # noqa: E731
-    return (each for each in node.walk(prune=below) if not isinstance(each, exp.Window))
+    return (each for each in node.walk(prune=_is_query) if not isinstance(each, exp.Window))
 
 
 def _reference(name: str, table: str = "") -> exp.Column:
@@ -270,7 +285,7 @@ def _reference(name: str, table: str = "") -> exp.Column:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=owner)
 
 
-_CALLED = {
+_CALLED: dict[Any, str] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or", exp.Coalesce: "coalesce", exp.Case: "case", exp.ArrayAgg: "array_agg",
 }  # fmt: skip
@@ -283,6 +298,3 @@ def _named(node: exp.Expression) -> str:
     if isinstance(node, exp.Cast | exp.Paren | exp.Filter):
         return _named(node.this)
     return _CALLED.get(type(node), UNNAMED)
-
-
-__all__ = ["UNNAMED", "Body", "Stage", "Value", "has_aggregate"]

@@ -106,7 +106,9 @@ class Top:
     into: str
 
     def __str__(self) -> str:
-        order = ", ".join(f"{name}{' desc' if down else ''}{' nulls first' if first else ''}" for name, down, first in self.order)
+        order = ", ".join(
+            f"{name}{' desc' if down else ''}{' nulls first' if first else ''}" for name, down, first in self.order
+        )
         return f"{self.into} = first {self.count} of {self.table} by ({', '.join(self.by)}) in the order of {order}"
 
 

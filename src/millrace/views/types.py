@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 MOST_DIGITS = 38
 # A product whose digits may be more than fit is taken for a decimal as long as so many are left before the point: what
@@ -175,7 +174,10 @@ def common(found: Sequence[Type]) -> Type | None:
     known = [type_ for type_ in found if type_.kind != "unknown"]
     if not known:
         return TEXT
-    return reduce(lambda one, other: None if one is None else _both(one, other), known[1:], known[0])
+    found_type: Type | None = known[0]
+    for other in known[1:]:
+        found_type = None if found_type is None else _both(found_type, other)
+    return found_type
 
 
 def _both(one: Type, other: Type) -> Type | None:
@@ -186,9 +188,9 @@ def _both(one: Type, other: Type) -> Type | None:
         return shared if shared != NUMERIC else _wider(as_numeric(one), as_numeric(other))
     if one.is_text and other.is_text:
         collation = one.collation or other.collation
-        if one.kind == other.kind == "char":
-            return Type("char", length=max(one.length, other.length), collation=collation)
-        return replace(TEXT, collation=collation)
+        if one.kind != other.kind:  # whose spaces at the end count depends on whether it is a text or a varchar
+            return None
+        return replace(one, length=max(one.length, other.length), collation=collation)
     if {one.kind, other.kind} == {"date", "timestamp"}:
         return TIMESTAMP
     return None

@@ -127,7 +127,9 @@ def _shift(values: Sequence[Any], term: Call) -> Any:
     month = moment.year * 12 + moment.month - 1 + months
     year, month = divmod(month, 12)
     last = (date(year + (month == 11), (month + 1) % 12 + 1, 1) - timedelta(days=1)).day
-    return moment.replace(year=year, month=month + 1, day=min(moment.day, last)) + timedelta(days=days, microseconds=micros)
+    return moment.replace(year=year, month=month + 1, day=min(moment.day, last)) + timedelta(
+        days=days, microseconds=micros
+    )
 
 
 _PARTS: dict[str, Callable[[Any], Any]] = {
@@ -167,7 +169,9 @@ def _rounding(how: str) -> Callable[[Sequence[Any], Call], Any]:
         if isinstance(value, float):
             if not math.isfinite(value):
                 return value
-            return float({"round": round, "trunc": math.trunc, "ceil": math.ceil, "floor": math.floor}[how](value))
+            whole: dict[str, Callable[[float], int]]
+            whole = {"round": round, "trunc": math.trunc, "ceil": math.ceil, "floor": math.floor}
+            return float(whole[how](value))
         unit = Decimal(1).scaleb(-digits)
         mode = {"round": ROUND_HALF_UP, "trunc": ROUND_DOWN, "ceil": ROUND_CEILING, "floor": ROUND_FLOOR}[how]
         return value.quantize(unit, mode)
@@ -175,7 +179,7 @@ def _rounding(how: str) -> Callable[[Sequence[Any], Call], Any]:
     return does
 
 
-def _substring(values: Sequence[Any], term: Call) -> str:
+def _substring(values: Sequence[Any], term: Call) -> Any:
     (text,), (start, length) = values, term.extra
     return text[start - 1 :] if length is None else text[start - 1 : start - 1 + length]
 
@@ -189,7 +193,7 @@ def _like(values: Sequence[Any], term: Call) -> bool:
 _UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 
 
-def _replace(values: Sequence[Any], term: Call) -> str:
+def _replace(values: Sequence[Any], term: Call) -> Any:
     text, old, new = values
     return text.replace(old, new) if old else text
 
