@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Set
 
-from tests.views.worlds import Made
+from tests.views.worlds import Made, tables
 from tests.views.writer import Form, Query, Shape, Source, Writer
+
+_TRIES, _ENOUGH = 40, 1_500
 
 
 def _form(name: str, template: str) -> Form:
@@ -155,7 +158,20 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 
-def query(draw: random.Random, tables: list[Made]) -> Query:
-    writer = Writer(draw, tables, FORMS, SHAPES)
-    sql, _ = writer.select(draw.choice((0, 1, 1, 2)))
+def query(draw: random.Random, tables: list[Made], wanted: Set[str] = frozenset()) -> Query:
+    """A query; one with a production that is still wanted, if a few tries find one."""
+    for _ in range(_TRIES):
+        writer = Writer(draw, tables, FORMS, SHAPES)
+        sql, _ = writer.select(draw.choice((0, 1, 1, 2)))
+        if not wanted or wanted & writer.used:
+            break
     return Query(sql, writer.used)
+
+
+def productions() -> frozenset[str]:
+    """All there are."""
+    draw = random.Random(0)
+    found: set[str] = set()
+    for _ in range(_ENOUGH):
+        found |= query(draw, tables(draw)).used
+    return frozenset(found)

@@ -41,7 +41,7 @@ def read_tables(view: str, sql: str, *, where: Where | None = None) -> tuple[str
 def error(view: str, refused: Refused, where: Where | None) -> ViewRefused:
     clause = f" at {refused.clause!r}" if refused.clause else ""
     place = f" (line {refused.place[0]}, column {refused.place[1]})" if refused.place else ""
-    remedy = refused.instead or "write the view without it"
+    remedy = refused.instead or "write the view without it, or another way"
     return ViewRefused(view=view, clause=clause, place=place, reason=refused.reason, remedy=remedy, where=where)
 
 

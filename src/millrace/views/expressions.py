@@ -60,8 +60,13 @@ class Scope:
             scope = scope.outer
         known_names = [known for source in self.sources for known, _ in source.columns]
         if table and not any(source.alias == table for source in self.sources):
-            refuse(node, f"there is no table {table!r} here{nearest(table, [each.alias for each in self.sources])}")
-        refuse(node, f"there is no such column{nearest(name, known_names)}")
+            known_tables = [each.alias for each in self.sources]
+            refuse(node, f"there is no table {table!r} here{nearest(table, known_tables)}", _choose(known_tables))
+        refuse(node, f"there is no such column{nearest(name, known_names)}", _choose(known_names))
+
+
+def _choose(known: Sequence[str]) -> str:
+    return f"choose from {', '.join(dict.fromkeys(known))}" if known else ""
 
 
 def folded(node: Any) -> str:
@@ -360,7 +365,9 @@ def _now(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _word(node: exp.Expression) -> str:
-    return str(node.this) + "()" if isinstance(node, exp.Anonymous) else type(node).__name__.upper()
+    """What it is called in SQL, as far as the parser tells."""
+    written = node.sql(dialect="postgres").partition("(")[0].strip().lower()
+    return f"{written}()" if isinstance(node, exp.Func) and written.isidentifier() else type(node).__name__.upper()
 
 
 Reader: TypeAlias = Callable[[Resolver, exp.Expression], Term]

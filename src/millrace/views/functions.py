@@ -35,11 +35,13 @@ def _cast(self: Resolver, node: exp.Expression) -> Term:
         type_ = types.INTERVAL
     if type_ == types.OPAQUE or (type_.kind == "interval" and not isinstance(node.this, exp.Literal)):
         refuse(node, f"a cast to {wanted.sql(dialect='postgres')} is not supported in a view")
-    term = settle(node, self.term(node.this), type_)
-    if term.type.is_text and type_.is_text and sizes:
-        short = Call("substring", (cast(term, TEXT),), TEXT, (1, sizes[0]))
-        return cast(short, type_)
-    if term.type == type_:
+    if sizes and (type_.is_wide or type_.kind in ("real", "double")):
+        refuse(node, f"a cast to {shown(wanted)} is not supported in a view", "numeric(p,s) has at most 38 digits")
+    term = settle(node, self.term(node.this), TEXT if type_.is_text else type_)
+    if type_.is_text and sizes:
+        whole = term if term.type.is_text else converted(node, term, TEXT)
+        return cast(Call("substring", (cast(whole, TEXT),), TEXT, (1, sizes[0])), type_)
+    if term.type == type_ or (term.type.kind == "numeric" and type_ == NUMERIC):
         return term
     return converted(node, term, type_)
 

@@ -52,6 +52,13 @@ class Relation:
 def parsed(sql: str) -> Any:
     """One SELECT, or what is made of several; without any table known."""
     try:
+        for token in sqlglot.tokenize(sql, read="postgres"):
+            # The parser takes it for EXTRACT, whose result is a numeric.
+            if token.text.lower() == "date_part":
+                start = (token.line, token.col - len(token.text) + 1)
+                raise Refused(
+                    "date_part is in double precision", clause="date_part", place=start, instead="write EXTRACT"
+                )
         statements = [each for each in sqlglot.parse(sql, read="postgres") if each is not None]
     except SqlglotError as error:
         told: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
@@ -133,7 +140,7 @@ class Reader:
                 group.append(join)
         where = node.args.get("where")
         semi: list[tuple[exp.Expression, bool]] = []
-        resolver = Resolver(scope, subquery=lambda each: self.scalar(each, ctes, items))
+        resolver = Resolver(scope, subquery=lambda each: self.scalar(each, scope, ctes, items))
         for each in _parts(where.this if where is not None else None):
             is_found = _wanted(each)
             if is_found is not None:
@@ -271,15 +278,16 @@ class Reader:
     def _scan(self, node: exp.Expression, name: str) -> tuple[Node, tuple[tuple[str, Ref], ...], tuple[str, ...]]:
         relation = self.relations.get(name)
         if relation is None:
-            refuse(node, f"there is no table {name!r}{nearest(name, self.relations)}")
+            known = ", ".join(self.relations)
+            refuse(node, f"there is no table {name!r}{nearest(name, self.relations)}", f"choose from {known}")
         fields = tuple((column, Ref(self.fresh("c"), type_)) for column, type_ in relation.columns.items())
         return Scan(name, fields), fields, relation.key
 
     # subqueries in WHERE
 
-    def scalar(self, node: exp.Expression, ctes: Mapping[str, Query], items: list[Node]) -> Term:
+    def scalar(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Query], items: list[Node]) -> Term:
         """A subquery as a value: one row, joined to all. Of none it is null, and of two an error."""
-        inner = self.query(node, Scope(), ctes)
+        inner = self.query(node, scope, ctes)
         if len(inner.outputs) != 1:
             refuse(node, "a subquery that is a value has one column")
         (_, ref), tree = inner.outputs[0], inner.tree
@@ -319,7 +327,7 @@ class Reader:
             if wanted is not None and (len(query.expressions) != 1 or query.is_star):
                 refuse(node, "IN (SELECT …) has one column")
         else:
-            plain = self.query(query, Scope(), ctes)
+            plain = self.query(query, around.scope, ctes)
             tree, conditions = plain.tree, []
             value = plain.outputs[0][1]
         keys, rest = paired(conditions, names(around.tree), names(tree))

@@ -7,6 +7,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 _LONGEST = 80
+_WORDS = {"method": "NATURAL JOIN", "locks": "FOR UPDATE", "sample": "TABLESAMPLE", "windows": "WINDOW"}
 
 
 class Refused(Exception):
@@ -27,7 +28,7 @@ def only(node: exp.Expression, *known: str) -> None:
     """Nothing but these parts: whatever else the parser found would otherwise be left out in silence."""
     for name, part in node.args.items():
         if part and name not in known:
-            word = name.strip("_").replace("_", " ").upper()
+            word = _WORDS.get(name, name.strip("_").replace("_", " ").upper())
             at = next(
                 (each for each in (part if isinstance(part, list) else [part]) if isinstance(each, exp.Expression)),
                 node,

@@ -35,7 +35,7 @@ class Queries(Protocol):
 
     def fresh(self, letter: str) -> str: ...
 
-    def scalar(self, node: exp.Expression, ctes: Mapping[str, Query], items: list[Node]) -> Term: ...
+    def scalar(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Query], items: list[Node]) -> Term: ...
 
 
 class Stage:
@@ -48,8 +48,10 @@ class Stage:
 
     def query(self) -> Query:
         rows: list[Node] = []
-        inside = Resolver(self.scope, subquery=lambda each: self.reader.scalar(each, self.ctes, rows))
-        resolver = Resolver(self.scope, subquery=lambda each: self.reader.scalar(each, self.ctes, self.items))
+        inside = Resolver(self.scope, subquery=lambda each: self.reader.scalar(each, self.scope, self.ctes, rows))
+        resolver = Resolver(
+            self.scope, subquery=lambda each: self.reader.scalar(each, self.scope, self.ctes, self.items)
+        )
         self.measures = Measures(inside, self.reader.fresh)
         shown_as = self._expanded()
         if self.is_grouped:
