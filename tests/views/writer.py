@@ -69,6 +69,17 @@ class Writer:
     def condition(self, source: Source, depth: int = 2) -> str:
         return self.of("b", source, depth)
 
+    def test(self, source: Source) -> str:
+        """A condition that is true of some rows and not of others, mostly."""
+        own = [(reference, kind) for reference, _, kind in source.columns if kind in "infdm"]
+        if not own or self.draw.random() < 0.3:
+            return self.condition(source)
+        reference, family = self.draw.choice(own)
+        if self.draw.random() < 0.2:
+            return self._use("is null", f"({reference} IS NULL)")
+        operator = self.draw.choice(("<>", "<=", ">", ">=", "<"))
+        return self._use("comparison", f"({reference} {operator} {self.of(family, source, 0)})")
+
     def compared(self, source: Source, depth: int) -> str:
         family = self.draw.choice("iinnfsdmzcw")
         left, right = self.of(family, source, depth), self.of(family, source, depth)
@@ -159,9 +170,9 @@ class Writer:
         rest = ""
         draw = self.draw.random()
         if draw < 0.2:
-            rest = self._use(f"{how.lower()} with a condition over the left", f" AND {self.condition(left, 1)}")
+            rest = self._use(f"{how.lower()} with a condition over the left", f" AND {self.test(left)}")
         elif draw < 0.4:
-            rest = self._use(f"{how.lower()} with a condition over the right", f" AND {self.condition(right, 1)}")
+            rest = self._use(f"{how.lower()} with a condition over the right", f" AND {self.test(right)}")
         elif draw < 0.6:
             kind = self.draw.choice("inf")
             over = f"{self.of(kind, left, 0)} {self.draw.choice(COMPARED)} {self.of(kind, right, 0)}"
@@ -170,7 +181,8 @@ class Writer:
                 rest = self._use(f"{how.lower()} with a condition over both", f" AND {over}")
         if " JOIN " in right.sql and not right.sql.startswith("("):
             self.used.add("join inside a join")
-        both.sql = f"{left.sql} {how} {right.sql} ON {self._equal(left, right)}{rest}"
+        equal = self._equal(left, right, nulls=how != "FULL JOIN")
+        both.sql = f"{left.sql} {how} {right.sql} ON {equal}{rest}"
         return both
 
     def _wrapped(self, both: Source, template: str, alias: str) -> Source:
@@ -179,7 +191,10 @@ class Writer:
         ids = [f"{alias}.{name}" for reference, name, _ in names if reference in both.ids]
         return Source(f"({sql}) {alias}", [(f"{alias}.{name}", name, family) for _, name, family in names], ids)
 
-    def _equal(self, left: Source, right: Source) -> str:
+    def _equal(self, left: Source, right: Source, *, nulls: bool = True) -> str:
+        equal = "="
+        if nulls and self.draw.random() < 0.15:
+            equal = self._use("join of nulls", "IS NOT DISTINCT FROM")
         for family in self.draw.sample("iiiisdbnc", 9):
             mine = [reference for reference, _, kind in left.columns if kind == family]
             theirs = [reference for reference, _, kind in right.columns if kind == family]
@@ -188,7 +203,7 @@ class Writer:
                     [each for each in mine if each.endswith(".k")] or mine,
                     [each for each in theirs if each.endswith((".k", ".id"))] or theirs,
                 )
-                return f"{self.draw.choice(ks[0])} = {self.draw.choice(ks[1])}"
+                return f"{self.draw.choice(ks[0])} {equal} {self.draw.choice(ks[1])}"
         return "1 = 1"
 
     # queries
@@ -382,7 +397,7 @@ class Writer:
     def _where(self, source: Source, depth: int) -> str:
         parts = []
         if self.draw.random() < 0.5:
-            parts.append(self._use("where", self.condition(source, 2)))
+            parts.append(self._use("where", self.test(source)))
         if self.draw.random() < 0.25:
             parts.append(self._exists(source))
         return f" WHERE {' AND '.join(parts)}" if parts else ""
@@ -411,7 +426,7 @@ class Writer:
         if "both" in kind:
             rest = f" AND {self.of('i', source, 0)} {self.draw.choice(COMPARED)} {self.of('i', inner, 0)}"
         elif self.draw.random() < 0.5:
-            rest = f" AND {self.condition(inner, 1)}"
+            rest = f" AND {self.test(inner)}"
         no = "NOT " if kind.startswith("not") else ""
         return f"{no}EXISTS (SELECT 1 FROM {inner.sql} WHERE {equal}{rest})"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.errors import Where
+from millrace.errors import ViewNotRun, Where
 from millrace.flow import Graph, Readable, Stream, Table
 
 
@@ -40,6 +40,9 @@ class Flow:
 
 def flows_of(graph: Graph) -> tuple[Flow, ...]:
     """In the order of the data's way."""
+    if graph.views:
+        names = ", ".join(view.name for view in graph.views)
+        raise ViewNotRun(app=graph.app, names=names, where=graph.views[0].where)
     readers: dict[Table, list[Stream]] = {}
     for stream in graph.streams:
         if (table := _shared(stream)) is not None:

@@ -10,6 +10,7 @@ from millrace.capture.definition import Capture
 from millrace.errors import CycleFound, Where
 from millrace.flow.nodes import Node, Stream, Topic, Traffic
 from millrace.flow.tables import Changes, Database, Table
+from millrace.flow.views import View
 
 GUARANTEE = "at least once"
 
@@ -39,6 +40,8 @@ class Graph:
             nodes[node] = None
             if isinstance(node, Stream):
                 nodes.update(dict.fromkeys((node.output, *node.reads)))
+            elif isinstance(node, View):
+                nodes.update(dict.fromkeys(node.reads))
         edges = tuple(edge for node in nodes for edge in _edges(node, nodes))
         return cls(app, where, _ordered(tuple(nodes), edges), edges)
 
@@ -49,6 +52,10 @@ class Graph:
     @property
     def streams(self) -> tuple[Stream, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Stream))
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, View))
 
     @property
     def databases(self) -> tuple[Database, ...]:
@@ -70,7 +77,7 @@ class Graph:
 
     def mermaid(self) -> str:
         """For a page: Mermaid's flowchart; topics and tables are cylinders, streams boxes, made-up traffic
-        hexagons, captured databases boxes with double sides."""
+        hexagons, captured databases boxes with double sides, views slanted."""
         numbers = {node: f"n{place}" for place, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for node, number in numbers.items():
@@ -89,6 +96,7 @@ _SHAPES: dict[type[Node], tuple[str, str]] = {
     Database: ("[[", "]]"),
     Table: ("[(", ")]"),
     Changes: ("[(", ")]"),
+    View: ("[/", "/]"),
 }
 
 
@@ -97,6 +105,8 @@ def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
         return (*(Edge(source, node) for source in dict.fromkeys(node.reads)), Edge(node, node.output))
     if isinstance(node, Traffic):
         return (Edge(node, node.topic),)
+    if isinstance(node, View):
+        return tuple(Edge(source, node) for source in dict.fromkeys(node.reads))
     if isinstance(node, Database):
         tables = [each for each in nodes if isinstance(each, Table | Changes)]
         return tuple(Edge(node, each) for each in tables if _captured(each) is node.capture)
@@ -165,6 +175,8 @@ def _facts(node: Node) -> str:
         return "signed rows" if node.capture else f"signed rows of somebody else's capture; {node.schema}"
     if isinstance(node, Changes):
         return "every change as it was captured"
+    if isinstance(node, View):
+        return f"{', '.join(each.name for each in node.reads)} -> {node.name}; key {', '.join(node.key)}"
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]
     if node.time:
         facts.append(f"time {node.time}, {node.lateness}")

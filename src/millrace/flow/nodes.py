@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from millrace.errors import NameInvalid, Where
 from millrace.flow.tables import Changes, Database, Table
+from millrace.flow.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,7 +99,7 @@ class Traffic:
 
 Readable: TypeAlias = Topic | Table | Changes
 Input: TypeAlias = Readable | Stream
-Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes
+Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes | View
 
 
 def kind(node: Node) -> str:

@@ -122,6 +122,22 @@ def spark(type_: Type) -> str:
     return _SPARK[type_.kind]
 
 
+_OF_SPARK = {
+    "byte": SMALLINT, "tinyint": SMALLINT, "short": SMALLINT, "smallint": SMALLINT, "int": INTEGER, "integer": INTEGER,
+    "long": BIGINT, "bigint": BIGINT, "float": REAL, "real": REAL, "double": DOUBLE, "string": TEXT,
+    "boolean": BOOLEAN, "date": DATE, "timestamp": TIMESTAMPTZ, "timestamp_ltz": TIMESTAMPTZ,
+    "timestamp_ntz": TIMESTAMP, "binary": BYTEA,
+}  # fmt: skip
+
+
+def of_spark(written: str) -> Type:
+    """PostgreSQL's type for one of Spark's, as its DDL has it."""
+    plain = written.lower().removesuffix("not null").strip()
+    if found := _SIZED.fullmatch(plain):
+        return numeric(int(found[2]), int(found[3] or 0)) if found[1] in ("decimal", "dec", "numeric") else OPAQUE
+    return numeric(10, 0) if plain in ("decimal", "dec", "numeric") else _OF_SPARK.get(plain, OPAQUE)
+
+
 def numeric(precision: int, scale: int, *, mixed: bool = False) -> Type:
     return Type("numeric", precision=max(precision, scale, 1), scale=scale, mixed=mixed)
 
