@@ -7,7 +7,7 @@ import pytest
 from tests.views import queries
 from tests.views.fuzz import EVENTS, Report, connected, run
 
-MOST_WORLDS = 30
+WORLDS, MOST_WORLDS = 12, 30
 
 
 @pytest.mark.server
@@ -16,14 +16,15 @@ def test_a_view_holds_what_postgresql_answers(postgres: str) -> None:
     assert len(productions) > 100
     with connected(postgres) as connection:
         for seed in range(1, MOST_WORLDS):
-            run(connection, seed, report, wanted=productions)
-            if not report.missing(productions):
+            missing = report.missing(productions)
+            if seed > WORLDS and not missing:
                 break
+            run(connection, seed, report, wanted=productions if missing else frozenset())
         connection.execute("DROP SCHEMA fuzz CASCADE")
     print(report.text())
     assert not report.faults, "\n".join(report.faults[:3])
     # Every production met nulls, inserts, updates and deletes.
     assert not report.missing(productions), f"of {EVENTS}"
-    assert report.queries >= 40
-    assert report.rows > 500
+    assert report.queries > 100
+    assert report.rows > 1_000
     assert sum(report.refused.values()) < report.queries / 10, report.refused

@@ -192,8 +192,8 @@ class App:
         return register
 
     def view(self, name: str, *, key: str | Sequence[str], sql: str) -> View:
-        """A table that holds what the SQL gives, in PostgreSQL's dialect, as its tables change. It reads captured tables,
-        views, topics and streams of this app by their names; `key` names the columns that tell its rows apart.
+        """A table that holds what the SQL gives, in PostgreSQL's dialect, as its tables change. It reads captured
+        tables, views, topics and streams of this app by their names; `key` names the columns that tell its rows apart.
 
         What cannot be kept true is refused, with the clause and another way to write it.
         """
