@@ -67,6 +67,11 @@ def same(found: Bag, expected: Bag) -> bool:
     return len(left) == len(right) and all(_close(one, other) for one, other in zip(left, right, strict=True))
 
 
+def plain(value: Any) -> Any:
+    """As the model has it."""
+    return tuple(canonical(each) for each in value) if isinstance(value, list) else canonical(value)
+
+
 def _key(row: Sequence[Any]) -> str:
     return repr([f"{value:.6g}" if isinstance(value, float) else _plain(value) for value in row])
 
@@ -133,7 +138,7 @@ def _compare(world: World, query: Query, plan: Plan, report: Report, seed: int) 
     expected: Bag | str
     try:
         rows = world.connection.execute(query.sql, binary=True).fetchall()  # type: ignore[call-overload]
-        expected = Bag(tuple(canonical(value) for value in row) for row in rows)
+        expected = Bag(tuple(plain(value) for value in row) for row in rows)
     except psycopg.Error as error:
         expected = str(error).splitlines()[0]
     world.connection.rollback()

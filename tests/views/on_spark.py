@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -37,6 +37,8 @@ def frame(spark: SparkSession, tables: Sequence[Made], changes: Mapping[str, Seq
 
 
 def _told(type_: types.Type) -> str:
+    if type_.element is not None:
+        return f"array<{_told(type_.element)}>"
     return "string" if type_.kind in ("timestamp", "timestamptz") else types.spark(type_)
 
 
@@ -55,8 +57,8 @@ def answered(spark: SparkSession, plan: Plan, tables: Sequence[Made], changes: D
         begun[table.name] = (F.col(TABLE) == table.name, columns)
     made = chain(plan, changes, begun).table(plan.output)
     shown = [
-        F.col(f"`{name}`").cast("string").alias(f"o{place}")
-        if type_.kind in ("timestamp", "timestamptz", "date")
+        F.col(f"`{name}`").cast(_told(type_)).alias(f"o{place}")
+        if type_.kind in ("timestamp", "timestamptz", "array")
         else F.col(f"`{name}`").alias(f"o{place}")
         for place, (name, type_) in enumerate(plan.columns)
     ]
@@ -73,10 +75,10 @@ def answered(spark: SparkSession, plan: Plan, tables: Sequence[Made], changes: D
 def restored(value: Any, type_: types.Type) -> Any:
     if value is None:
         return None
+    if type_.element is not None:
+        return tuple(canonical(restored(each, type_.element)) for each in value)
     if type_.is_wide:
         return Decimal(value)
-    if type_.kind == "date":
-        return date.fromisoformat(value)
     if type_.kind in ("timestamp", "timestamptz"):
         moment = datetime.fromisoformat(value)
         return moment.replace(tzinfo=UTC) if type_.kind == "timestamptz" else moment

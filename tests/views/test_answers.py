@@ -11,7 +11,7 @@ from millrace.model.signed import Bag, Table, canonical
 from millrace.views import Plan, planned
 from millrace.views.twin import answer
 from tests.views import cases
-from tests.views.fuzz import connected, same
+from tests.views.fuzz import connected, plain, same
 
 QUERIES = {
     "expressions": cases.every_expression(),
@@ -37,7 +37,7 @@ def differing(found: Bag, expected: Bag, plan: Plan) -> str:
 
 def asked(connection: psycopg.Connection[Any], sql: str) -> Bag:
     rows = connection.execute(sql, binary=True).fetchall()  # type: ignore[call-overload]
-    return Bag(tuple(canonical(value) for value in row) for row in rows)
+    return Bag(tuple(plain(value) for value in row) for row in rows)
 
 
 @pytest.mark.server

@@ -263,6 +263,11 @@ class Writer:
             return self._use(name, f"count({'DISTINCT ' if name != 'count' else ''}{of}){only}"), "i"
         if name in ("bool_and", "bool_or"):
             return self._use(name, f"{name}({self.condition(source, 1)}){only}"), "b"
+        if name == "array_agg":
+            if not source.ids:
+                return self._use("count(*)", "count(*)"), "i"
+            of = self.of(self.draw.choice("insbdfmz"), source, 0)
+            return self._use(name, f"array_agg({of} ORDER BY {self._order(source)})"), "A"
         if name in ("min", "max"):
             of = f'{of} COLLATE "C"' if family == "s" else of
             return self._use(f"{name}", f"{name}({of}){only}"), family
@@ -433,7 +438,7 @@ class Writer:
 
 _AGGREGATES = (
     "count(*)", "count", "count distinct", "sum", "sum", "avg", "avg", "min", "max", "bool_and", "bool_or", "stddev",
-    "stddev_pop", "variance", "var_pop",
+    "stddev_pop", "variance", "var_pop", "array_agg", "array_agg",
 )  # fmt: skip
 _LITERALS = {
     "i": ("0", "1", "2", "3", "-1", "7", "100"),

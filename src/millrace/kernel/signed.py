@@ -34,8 +34,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.kernel.calling import canonical, operator, packed, quoted, unpacked, words
-from millrace.kernel.tallies import Measure, tallied
-from millrace.kernel.top import Unordered, ordered
+from millrace.kernel.tallies import Measure, in_order, tallied
 from millrace.kernel.values import Unfit
 
 TAG, ROW, DIFF = "__tag", "__row", "__diff"
@@ -203,15 +202,7 @@ class Chain:
         table = self.tables[name]
         rows, _ = _keyed(self.rows, table, by, "__key", nulls=True)
         opened = _opened(rows, table)
-        ways: list[tuple[Column, bool]] = []
-        for each, descending, nulls_first in order:
-            if nulls_first:
-                ways.append((_column(each).isNotNull(), False))
-            ways.append((_column(each), descending))
-        try:
-            placed = ordered(opened, ways)
-        except Unordered as unordered:
-            raise Unfit(f"an order of {unordered}") from None
+        placed = in_order(opened, [(_column(each), descending, first) for each, descending, first in order])
         both = F.struct(placed.alias("order"), F.col(ROW).alias("row"))
         pair = packed(both, opened.select(placed.alias("order"), F.col(ROW).alias("row")).schema)
         flat = opened.select(

@@ -49,6 +49,7 @@ class Measure:
     name: str
     kind: str
     of: tuple[str, ...] = ()
+    order: tuple[tuple[str, bool, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,9 @@ class Chain:
         """The first rows of each group. `order` has a column, whether the greatest is first and whether nulls are;
         `number` is a column for a row's place from 1 on."""
         table = self.tables[name]
-        key, placed = table.of(by), table.of([column for column, _, _ in order])
+        key = table.of(by)
         groups: dict[Row, list[Row]] = {}
-        for row in sorted(
-            table.rows.elements(), key=lambda row: [_Way(*each) for each in zip(placed(row), order, strict=True)]
-        ):
+        for row in _sorted(table, table.rows, order):
             groups.setdefault(key(row), []).append(row)
         rows = Bag()
         for group in groups.values():
@@ -182,10 +181,18 @@ class _Way:
         return isinstance(other, _Way) and (self.value == other.value or self.value is other.value)
 
 
+def _sorted(table: Table, rows: Bag, order: Sequence[tuple[str, bool, bool]]) -> list[Row]:
+    placed = table.of([column for column, _, _ in order])
+    return sorted(rows.elements(), key=lambda row: [_Way(*each) for each in zip(placed(row), order, strict=True)])
+
+
 def _measured(measure: Measure, table: Table, rows: Bag) -> Any:
     """Of the values that are not null, as often as they are there."""
     if not measure.of:
         return rows.total()
+    if measure.kind == "array":
+        value = table.of(measure.of)
+        return tuple(value(row)[0] for row in _sorted(table, rows, measure.order)) or None
     value, values = table.of(measure.of), Bag()
     for row, count in rows.items():
         if None not in value(row):

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millrace.views import types
 from millrace.views.expressions import Resolver, settle, unordered
+from millrace.views.ordering import ordering
 from millrace.views.refusal import only, refuse
 from millrace.views.terms import Call, Ref, Term, Value, cast
 from millrace.views.tree import Measured, Ordered
@@ -159,7 +160,14 @@ class Measures:
             refuse(node, "array_agg with FILTER is not supported", "filter in a subquery in FROM")
         if not isinstance(node.this, exp.Order):
             refuse(node, "array_agg without an order may be in any", "write array_agg(x ORDER BY …)")
-        refuse(node, "array_agg is not supported in a view yet")
+        only(node, "this")
+        if isinstance(node.this.this, exp.Distinct):
+            refuse(node, "array_agg(DISTINCT …) is not supported", "aggregate a SELECT DISTINCT in FROM")
+        term = settle(node, self.rows.term(node.this.this), TEXT)
+        if term.type.kind in ("char", "opaque", "array") or term.type.is_wide:
+            refuse(node, f"an array of {term.type} is not supported in a view", "cast it, for example to text")
+        order = tuple(ordering(each, self.rows.term(each.this)) for each in node.this.expressions)
+        return self.measure("array", (term,), Type("array", element=term.type), order)
 
 
 def _if(condition: Term | None, term: Term) -> Term:

@@ -302,17 +302,18 @@ class Planner:
     # groups
 
     def _group(self, node: Grouped) -> Pending:
-        terms = [term for _, term in node.by] + [term for each in node.measures for term in each.of]
+        terms = [term for _, term in node.by] + [term for each in node.measures for term in each.terms]
         found = self.of(node.input, frozenset(each for term in terms for each in columns(term)))
         fields = {name: found.term(term) for name, term in node.by}
         measures = []
         known: dict[Term, str] = {}
         for each in node.measures:
-            for term in each.of:
+            for term in each.terms:
                 if term not in known:
                     known[term] = self._column()
                     fields[known[term]] = found.term(term)
-            measures.append(Measure(each.column, each.kind, tuple(known[term] for term in each.of)))
+            order = tuple((known[by.term], by.descending, by.nulls_first) for by in each.order)
+            measures.append(Measure(each.column, each.kind, tuple(known[term] for term in each.of), order))
         self.nudged |= not node.by
         by = tuple(name for name, _ in node.by)
         table = self._step(Aggregate(self._select(found, fields), by, tuple(measures), self._table()))

@@ -12,7 +12,7 @@ from millrace.kernel.calling import quoted
 from millrace.kernel.signed import Chain
 from millrace.kernel.tallies import Measure
 from millrace.kernel.values import Unfit
-from millrace.views import types
+from millrace.views import steps, types
 from millrace.views.columns import column
 from millrace.views.steps import Aggregate, Consolidate, Copy, Distinct, Join, Plan, Select, Step, Top, Union
 
@@ -54,10 +54,7 @@ def stepped(chain: Chain, step: Step) -> Chain:
         assert step.how != "full"
         return chain.join(step.left, step.right, on=step.on, how=step.how, into=step.into)
     if isinstance(step, Aggregate):
-        measures = [
-            Measure(each.name, each.kind, tuple(F.col(quoted(name)) for name in each.of))  # type: ignore[arg-type]
-            for each in step.measures
-        ]
+        measures = [_measure(each) for each in step.measures]
         return chain.aggregate(step.table, by=step.by, measures=measures, into=step.into)
     if isinstance(step, Distinct):
         return chain.distinct(step.table, into=step.into)
@@ -65,3 +62,9 @@ def stepped(chain: Chain, step: Step) -> Chain:
         return chain.top(step.table, by=step.by, order=step.order, count=step.count, number=step.number, into=step.into)
     assert isinstance(step, Consolidate)
     return chain.consolidate(step.table, into=step.into)
+
+
+def _measure(measure: steps.Measure) -> Measure:
+    of = tuple(F.col(quoted(name)) for name in measure.of)
+    order = tuple((F.col(quoted(name)), descending, first) for name, descending, first in measure.order)
+    return Measure(measure.name, measure.kind, of, order)  # type: ignore[arg-type]

@@ -68,9 +68,15 @@ class Measure:
     name: str
     kind: str
     of: tuple[str, ...]
+    order: tuple[tuple[str, bool, bool], ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}({', '.join(self.of) or '*'}) as {self.name}"
+        order = f" in the order of {_spoken(self.order)}" if self.order else ""
+        return f"{self.kind}({', '.join(self.of) or '*'}{order}) as {self.name}"
+
+
+def _spoken(order: tuple[tuple[str, bool, bool], ...]) -> str:
+    return ", ".join(f"{name}{' desc' if down else ''}{' nulls first' if first else ''}" for name, down, first in order)
 
 
 @dataclass(frozen=True)
@@ -106,10 +112,8 @@ class Top:
     into: str
 
     def __str__(self) -> str:
-        order = ", ".join(
-            f"{name}{' desc' if down else ''}{' nulls first' if first else ''}" for name, down, first in self.order
-        )
-        return f"{self.into} = first {self.count} of {self.table} by ({', '.join(self.by)}) in the order of {order}"
+        by = ", ".join(self.by)
+        return f"{self.into} = first {self.count} of {self.table} by ({by}) in the order of {_spoken(self.order)}"
 
 
 @dataclass(frozen=True)

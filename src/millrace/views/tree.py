@@ -23,6 +23,10 @@ class Measured:
     type: Type
     order: tuple[Ordered, ...] = ()
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return (*self.of, *(each.term for each in self.order))
+
 
 @dataclass(frozen=True)
 class Ordered:

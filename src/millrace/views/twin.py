@@ -31,7 +31,7 @@ def stepped(chain: Chain, step: Step) -> Chain:
     if isinstance(step, Join):
         return chain.join(step.left, step.right, on=step.on, how=step.how, into=step.into)
     if isinstance(step, Aggregate):
-        measures = [Measure(each.name, each.kind, each.of) for each in step.measures]
+        measures = [Measure(each.name, each.kind, each.of, each.order) for each in step.measures]
         return chain.aggregate(step.table, by=step.by, measures=measures, into=step.into)
     if isinstance(step, Distinct):
         return chain.distinct(step.table, into=step.into)

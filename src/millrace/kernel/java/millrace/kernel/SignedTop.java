@@ -1,7 +1,6 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -73,7 +72,7 @@ final class SignedTop extends SignedStep {
       Row row = rows.next();
       byte[] bytes = row(row);
       parts.pointTo(bytes, bytes.length);
-      net.add(placed(parts.getBinary(0), parts.getBinary(1)), diff(row));
+      net.add(Placed.of(parts.getBinary(0), parts.getBinary(1)), diff(row));
     }
     Multiset all = new Multiset(new Nodes(nodes));
     byte[] state = held.get();
@@ -97,16 +96,16 @@ final class SignedTop extends SignedStep {
       byte[] old = place < before.size() ? before.get(place) : null;
       byte[] now = place < after.size() ? after.get(place) : null;
       if (Arrays.equals(old, now)) continue;
-      if (old != null) out.add(told(tag, numbered(row(old), place + 1), -1));
-      if (now != null) out.add(told(tag, numbered(row(now), place + 1), 1));
+      if (old != null) out.add(told(tag, numbered(Placed.row(old), place + 1), -1));
+      if (now != null) out.add(told(tag, numbered(Placed.row(now), place + 1), 1));
     }
     return out.iterator();
   }
 
   private java.util.Iterator<Row> byRow(List<byte[]> before, List<byte[]> after) {
     Net change = new Net();
-    for (byte[] each : before) change.add(row(each), -1);
-    for (byte[] each : after) change.add(row(each), 1);
+    for (byte[] each : before) change.add(Placed.row(each), -1);
+    for (byte[] each : after) change.add(Placed.row(each), 1);
     List<Row> out = new ArrayList<>();
     change.each((row, diff) -> out.add(told(tag, row, diff)));
     return out.iterator();
@@ -118,16 +117,5 @@ final class SignedTop extends SignedStep {
     InternalRow number = new GenericInternalRow(new Object[] {place});
     // Copied, because the projection writes the next one to the same place.
     return projection.apply(new JoinedRow(of, number)).copy().getBytes();
-  }
-
-  /** In the order of `order`, then of the row; how long the row is stands behind, where it does not matter to the order. */
-  private static byte[] placed(byte[] order, byte[] row) {
-    return ByteBuffer.allocate(order.length + row.length + Integer.BYTES).put(order).put(row).putInt(row.length).array();
-  }
-
-  private static byte[] row(byte[] placed) {
-    int end = placed.length - Integer.BYTES;
-    int length = ByteBuffer.wrap(placed).getInt(end);
-    return Arrays.copyOfRange(placed, end - length, end);
   }
 }
