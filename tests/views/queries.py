@@ -154,7 +154,7 @@ FORMS: dict[str, list[Form]] = {
 }  # fmt: skip
 SHAPES: tuple[Shape, ...] = (
     Writer.plain, Writer.plain, Writer.grouped, Writer.grouped, Writer.grouped, Writer.united, Writer.topmost,
-    Writer.numbered, Writer.with_, Writer.scalar, Writer.self_join, Writer.using,
+    Writer.numbered, Writer.with_, Writer.scalar, Writer.self_join, Writer.using, Writer.filtered_join,
 )  # fmt: skip
 
 

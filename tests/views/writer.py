@@ -306,13 +306,13 @@ class Writer:
         if not source.ids:
             source = self.table()
         listed, names = self._listed(source)
-        family = self.draw.choice("isb")
+        family = self.draw.choice("bbs")
         part = f"PARTITION BY {self.of(family, source, 0)} " if self.draw.random() < 0.8 else ""
         alias = self.alias()
         over = f"row_number() OVER ({part}ORDER BY {self._order(source)}) AS rn"
         sql = f"SELECT {listed}, {over} FROM {source.sql}{self._where(source, 0)}"
         self.used.add("row_number")
-        limit = self.draw.choice(("rn <= 2", "rn = 1", "rn < 4"))
+        limit = self._use(*self.draw.choice((("rn <= n", "rn <= 2"), ("rn = 1", "rn = 1"), ("rn < n", "rn < 3"))))
         shown = [name for name, _ in names] + (["rn"] if self.draw.random() < 0.5 else [])
         if "rn" in shown:
             names = [*names, ("rn", "i")]
@@ -380,6 +380,17 @@ class Writer:
             f"SELECT {listed} FROM {made.name} {one} {how} {made.name} {other} ON {on}",
             names,
         )
+
+    def filtered_join(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        left, right = self.table(), self.table()
+        how = self.draw.choice(("LEFT", "RIGHT", "FULL"))
+        both = Source("", [*left.columns, *right.columns], [])
+        listed, names = self._listed(both)
+        side = self.draw.choice((left, right))
+        self.used.add(f"where over one side of a {how.lower()} join")
+        join = f"{left.sql} {how} JOIN {right.sql} ON {left.columns[1][0]} = {right.columns[1][0]}"
+        ids = f"{left.ids[0]} AS i, {right.ids[0]} AS j"
+        return f"SELECT {listed}, {ids} FROM {join} WHERE {self.test(side)}", [*names, ("i", "i"), ("j", "i")]
 
     def using(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
         left, right = self.table(), self.table()
