@@ -45,7 +45,8 @@ EXPRESSIONS = (
     """),
     # numerics
     *_listed("""
-    n / 3 ; 3.1 / 3 ; 7.0005 / 7 ; n / nullif(m, 0) ; m / 7 ; 1 / 3.0 ; 2 / 3.0 ; 10000 / 3.0 ; 100000000 / 3.0 ; 1 / 30000.0 ; n * m ;
+    n / 3 ; 3.1 / 3 ; 7.0005 / 7 ;
+    n / nullif(m, 0) ; m / 7 ; 1 / 3.0 ; 2 / 3.0 ; 10000 / 3.0 ; 100000000 / 3.0 ; 1 / 30000.0 ; n * m ;
     n + m ; n - i ; m * n ; n * n * n ; n % 0.3 ; w / 3 ; w * w ; w + n ; w - w ; (n / 3) / 7 ; (n / 3) * 3 ;
     (1 / 3.0) + n ; w % 7 ; - w ; abs(w) ; round(n, 1) ; round(m, 3) ; round(w, 2) ; round(n / 3, 4) ;
     trunc(n, 1) ; ceil(n) ; floor(n) ; ceil(w) ; round(n) ; trunc(- n / 3, 2) ; coalesce(n, 0) / 3 ;

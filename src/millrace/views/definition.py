@@ -20,6 +20,8 @@ def planned(view: str, sql: str, relations: Iterable[Relation], *, where: Where 
         for name in shown:
             if name == UNNAMED:
                 raise Refused("a column of a view needs a name", instead="add AS name to the expression")
+            if name.startswith("__"):
+                raise Refused(f"the column {name!r} has a name of Millrace's own", instead="give it another with AS")
             if shown.count(name) > 1:
                 raise Refused(f"two columns are named {name!r}", instead="give one another name with AS")
         for name, ref in query.outputs:

@@ -13,6 +13,10 @@ class NoAnswer(Exception):
     """Where PostgreSQL says an error."""
 
 
+class Unsure(NoAnswer):
+    """Where it is not known what PostgreSQL says."""
+
+
 def scale_of(value: Decimal) -> int:
     return max(0, -int(value.as_tuple().exponent))
 
@@ -33,12 +37,6 @@ def division_scale(left: Decimal, right: Decimal) -> int:
     quotient = weight - other_weight - (1 if digits <= other_digits else 0)
     wanted = _SIGNIFICANT - quotient * _GROUP
     return min(max(wanted, scale_of(left), scale_of(right), 0), _MOST)
-
-
-def divided(left: Decimal, right: Decimal) -> Decimal:
-    if not right:
-        raise NoAnswer("division by zero")
-    return rounded(left, right, division_scale(left, right))
 
 
 def rounded(left: Decimal, right: Decimal, scale: int) -> Decimal:

@@ -49,7 +49,7 @@ from millrace.views.tree import (
 from millrace.views.types import BOOLEAN, Type
 
 # A row as one value, in the table whose rows are looked for and in the one in which they are.
-_ROW, _OTHER_ROW = "__row", "__other_row"
+_ROW, _OTHER_ROW = "r_row", "r_other"
 
 
 @dataclass
@@ -413,9 +413,10 @@ def _reached(node: Node, seen: set[Node]) -> Iterable[Node]:
 
 
 def _apart(name: str, known: Mapping[str, tuple[str, Type]]) -> str:
-    """Spark takes names that differ in the size of letters for one."""
+    """What a column is called in the chain: not like one of the chain's own. Spark takes names that differ in the size
+    of letters for one."""
     taken = {own.lower() for own, _ in known.values()}
-    return name if name.lower() not in taken else f"{name}__{len(known)}"
+    return f"c_{name}" if f"c_{name}".lower() not in taken else f"c_{name}_{len(known)}"
 
 
 def _true_or_null(condition: Term) -> Term:

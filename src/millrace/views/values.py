@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from millrace.views import numerics
 from millrace.views.literals import LIMITS
-from millrace.views.numerics import NoAnswer
+from millrace.views.numerics import NoAnswer, Unsure
 from millrace.views.terms import Call, Ref, Term, Value
 from millrace.views.types import Type
 
@@ -69,7 +69,12 @@ def _divide(values: Sequence[Any], term: Call) -> Any:
     if term.type.is_whole:
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient
-    return numerics.divided(left, right) if term.type.kind == "numeric" else left / right
+    if term.type.kind != "numeric":
+        return left / right
+    scale = numerics.division_scale(left, right)
+    if scale == max(numerics.scale_of(left), numerics.scale_of(right)) and any(each.type.mixed for each in term.args):
+        raise Unsure("a quotient whose rounding depends on zeros that are not kept")
+    return numerics.rounded(left, right, scale)
 
 
 def _modulo(values: Sequence[Any], term: Call) -> Any:
