@@ -165,3 +165,15 @@ def test_capture() -> None:
     assert {stream.name for stream in graph.streams} == {"large_orders", "moves"}
     assert [database.name for database in graph.databases] == ["shop"]
     assert "captures customers, orders" in graph.text()
+
+
+def test_views() -> None:
+    (block,) = blocks("views.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert [view.name for view in names["app"].graph().views] == ["revenue", "paid", "largest"]
+    assert [(name, str(type_)) for name, type_ in names["largest"].plan.columns] == [
+        ("customer", "bigint"),
+        ("amount", "numeric(22,2)"),
+        ("latest", "timestamptz"),
+    ]
