@@ -55,6 +55,12 @@ EXPRESSIONS = (
     l::numeric(19,0) * 99999999 ; m::numeric ; n * 0.333333333 ; m * 0.123456 * 12.345678 ; n::text ;
     (n + 0)::text ; (n * 2.50)::text
     """),
+    # literals without a type
+    *_listed("""
+    n > '1.245' ; n + '0.005' ; coalesce(n, '1.2345') ; '1.255'::numeric(5,2) ; '-1.255'::numeric(5,2) ;
+    r = '0.1' ; i = '7' ; '0.1'::real ; i + '1' ; d - '2024-01-01' ; greatest(n, '0.995') ; n IN ('1.25', '0.0100') ;
+    '1e3'::numeric / 3 ; w = '1.5'
+    """),
     # floating numbers
     *_listed("""
     f + 1 ; f * f ; f / 3 ; r + r ; r / 3 ; r * 2 ; (CASE WHEN f < 1e9 THEN f END)::integer ;

@@ -23,6 +23,11 @@ REFUSED = {
     "DELETE FROM orders": "a view is a SELECT",
     "SELECT id FROM orders; SELECT id FROM customers": "one SELECT is expected",
     "VALUES (1)": "a view is a SELECT",
+    "SELECT id, 1_000 FROM orders": "a number with letters in it",
+    "SELECT E'a' AS x FROM orders": "not supported",
+    "SELECT id FROM orders WHERE amount > 'x'": "does not read as numeric",
+    "SELECT '12.34'::numeric(3,2) AS x FROM orders": "does not read as numeric(3,2)",
+    "SELECT '2024-01-01 00:00:00.1234567'::timestamp AS x FROM orders": "does not read as timestamp",
     "SELECT 1 AS x": "without FROM",
     # names
     "SELECT id FROM order_": "there is no table 'order_'; did you mean 'orders'",

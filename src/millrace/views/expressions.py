@@ -113,10 +113,13 @@ class Resolver:
 
 
 def settle(node: exp.Expression, term: Term, type_: Type) -> Term:
+    """A literal as a value of a type; of a numeric it has the digits that are written, and no fewer."""
     if term.type.kind != "unknown":
         return term
     assert isinstance(term, Value)
-    return Value(None, type_) if term.value is None else literals.text(node, term.value, type_)
+    if term.value is None:
+        return Value(None, type_)
+    return literals.exact(node, term.value) if type_.kind == "numeric" else literals.text(node, term.value, type_)
 
 
 def in_one_column(node: exp.Expression, found: Sequence[Term]) -> tuple[list[Term], Type]:
@@ -138,7 +141,10 @@ def brought_together(node: exp.Expression, found: Sequence[Term]) -> tuple[list[
         if {"timestamp without time zone", "timestamptz"} & {term.type.kind for term in found}:
             refuse(node, f"{' and '.join(met)} meet by the session's time zone", "convert one: … AT TIME ZONE 'UTC'")
         refuse(node, f"{' and '.join(met)} do not fit together", "cast one of them")
-    return [cast(settle(node, term, shared), shared) for term in found], shared
+    settled = [settle(node, term, shared) for term in found]
+    # A literal may have more digits than the others.
+    wide_enough = types.common([term.type for term in settled]) or shared
+    return [cast(term, wide_enough) for term in settled], wide_enough
 
 
 def compared(node: exp.Expression, name: str, left: Term, right: Term) -> Term:

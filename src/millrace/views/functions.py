@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from millrace.views import types
+from millrace.views import literals, types
 from millrace.views.expressions import Reader, Resolver, also, settle
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import Call, Term, Value, cast
@@ -37,7 +37,10 @@ def _cast(self: Resolver, node: exp.Expression) -> Term:
         refuse(node, f"a cast to {wanted.sql(dialect='postgres')} is not supported in a view")
     if sizes and (type_.is_wide or type_.kind in ("real", "double")):
         refuse(node, f"a cast to {shown(wanted)} is not supported in a view", "numeric(p,s) has at most 38 digits")
-    term = settle(node, self.term(node.this), TEXT if type_.is_text else type_)
+    term = self.term(node.this)
+    if isinstance(term, Value) and term.type.kind == "unknown" and term.value is not None and not type_.is_text:
+        return literals.exact(node, term.value) if type_.is_wide else literals.text(node, term.value, type_)
+    term = settle(node, term, TEXT if type_.is_text else type_)
     if type_.is_text and sizes:
         whole = term if term.type.is_text else converted(node, term, TEXT)
         return cast(Call("substring", (cast(whole, TEXT),), TEXT, (1, sizes[0])), type_)

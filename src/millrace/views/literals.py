@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
 from sqlglot import exp
@@ -30,7 +31,17 @@ def number(node: exp.Literal) -> Value:
         for kind in ("integer", "bigint"):
             if int(text) < LIMITS[kind]:
                 return Value(int(text), Type(kind))
-    found = Decimal(text)
+    return exact(node, text)
+
+
+def exact(node: exp.Expression, written: str) -> Value:
+    """A numeric of just the digits that are written."""
+    try:
+        found = Decimal(written.strip())
+    except InvalidOperation:
+        refuse(node, f"{written!r} does not read as numeric")
+    if not found.is_finite() or "_" in written:
+        refuse(node, f"{written!r} does not read as a numeric that a view can compute with")
     _, digits, exponent = found.as_tuple()
     scale = max(0, -int(exponent))
     found = found.quantize(Decimal(1).scaleb(-scale))
@@ -66,9 +77,12 @@ def _read(written: str, type_: Type) -> Any:
         found = Decimal(plain)
         if not found.is_finite() or (not type_.precision and found.as_tuple().exponent > 0):  # type: ignore[operator]
             raise ValueError(plain)
-        return found.quantize(Decimal(1).scaleb(-type_.scale)) if type_.precision else found
+        if not type_.precision:
+            return found
+        rounded = found.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
+        return rounded if abs(rounded) < Decimal(10) ** (type_.precision - type_.scale) else _bad(plain)
     if type_.kind in ("double", "real"):
-        return float(plain)
+        return float(plain) if type_.kind == "double" else struct.unpack("f", struct.pack("f", float(plain)))[0]
     if type_.kind == "boolean":
         return (
             next(truth for truth, words in _WORDS.items() if plain.lower() in words) if _is_word(plain) else _bad(plain)
@@ -98,6 +112,9 @@ def _bad(plain: str) -> Any:
 
 def _moment(plain: str, *, zoned: bool) -> datetime:
     found = datetime.fromisoformat(plain)
+    # PostgreSQL rounds what is finer than a microsecond.
+    if re.search(r"\.\d{7}", plain):
+        raise ValueError(plain)
     if (found.tzinfo is not None) != zoned:
         raise ValueError(plain)
     return found.astimezone(UTC) if zoned else found

@@ -52,13 +52,7 @@ class Relation:
 def parsed(sql: str) -> Any:
     """One SELECT, or what is made of several; without any table known."""
     try:
-        for token in sqlglot.tokenize(sql, read="postgres"):
-            # The parser takes it for EXTRACT, whose result is a numeric.
-            if token.text.lower() == "date_part":
-                start = (token.line, token.col - len(token.text) + 1)
-                raise Refused(
-                    "date_part is in double precision", clause="date_part", place=start, instead="write EXTRACT"
-                )
+        _looked_over(sql)
         statements = [each for each in sqlglot.parse(sql, read="postgres") if each is not None]
     except SqlglotError as error:
         told: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
@@ -71,6 +65,25 @@ def parsed(sql: str) -> Any:
     if not isinstance(found, exp.Query):
         refuse(found, "a view is a SELECT")
     return found
+
+
+def _looked_over(sql: str) -> None:
+    """Refuses words that the parser takes for others."""
+    tokens = sqlglot.tokenize(sql, read="postgres")
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        at = (token.line, token.col - len(token.text) + 1)
+        if token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
+            raise Refused("date_part is in double precision", clause=token.text, place=at, instead="write EXTRACT")
+        is_number = token.token_type == TokenType.NUMBER
+        if (
+            is_number
+            and following is not None
+            and following.start == token.end + 1
+            and following.text[:1].isidentifier()
+        ):
+            # 1_000: for 1, under the name _000.
+            clause = f"{token.text}{following.text}"
+            raise Refused("a number with letters in it", clause=clause, place=at, instead="write its digits alone")
 
 
 def tables(query: exp.Expression) -> tuple[str, ...]:

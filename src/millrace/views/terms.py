@@ -101,5 +101,7 @@ def cast(term: Term, type_: Type) -> Term:
         if term.type.is_whole and type_.is_whole and type_.kind != "smallint":
             return Value(term.value, type_)
         if term.type.is_whole and type_.kind == "numeric":
-            return Value(Decimal(term.value).quantize(Decimal(1).scaleb(-type_.scale)), type_)
+            found = Decimal(term.value)
+            if not type_.precision or abs(found) < Decimal(10) ** (type_.precision - type_.scale):
+                return Value(found.quantize(Decimal(1).scaleb(-type_.scale)), type_)
     return Call("cast", (term,), type_)
