@@ -167,7 +167,9 @@ def _compare(world: World, query: Query, plan: Plan, report: Report, seed: int) 
 
 def connected(url: str) -> psycopg.Connection[Any]:
     # Not UTC: what depends on the session's time zone has to show.
-    return psycopg.connect(url, options="-c TimeZone=America/New_York -c client_min_messages=warning")
+    # Not prepared: the same words mean other tables in the next world.
+    options = "-c TimeZone=America/New_York -c client_min_messages=warning"
+    return psycopg.connect(url, options=options, prepare_threshold=None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -74,13 +74,8 @@ def _looked_over(sql: str) -> None:
         at = (token.line, token.col - len(token.text) + 1)
         if token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
             raise Refused("date_part is in double precision", clause=token.text, place=at, instead="write EXTRACT")
-        is_number = token.token_type == TokenType.NUMBER
-        if (
-            is_number
-            and following is not None
-            and following.start == token.end + 1
-            and following.text[:1].isidentifier()
-        ):
+        is_joined = following is not None and following.start == token.end + 1
+        if following is not None and is_joined and token.text[:1].isdigit() and following.text[:1].isidentifier():
             # 1_000: for 1, under the name _000.
             clause = f"{token.text}{following.text}"
             raise Refused("a number with letters in it", clause=clause, place=at, instead="write its digits alone")
