@@ -72,7 +72,8 @@ def _looked_over(sql: str) -> None:
     tokens = sqlglot.tokenize(sql, read="postgres")
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         at = (token.line, token.col - len(token.text) + 1)
-        if token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
+        is_called = following is not None and following.text == "("
+        if is_called and token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
             raise Refused("date_part is in double precision", clause=token.text, place=at, instead="write EXTRACT")
         is_joined = following is not None and following.start == token.end + 1
         if following is not None and is_joined and token.text[:1].isdigit() and following.text[:1].isidentifier():
