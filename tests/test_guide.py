@@ -221,3 +221,15 @@ def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     tests = names["TestMemory"]()
     tests.spark, tests.folder = spark, tmp_path
     tests.test_epochs_are_written_once_and_in_their_order()
+
+
+def test_views() -> None:
+    (block,) = blocks("views.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert [view.name for view in names["app"].graph().views] == ["revenue", "paid", "largest"]
+    assert [(name, str(type_)) for name, type_ in names["largest"].plan.columns] == [
+        ("customer", "bigint"),
+        ("amount", "numeric(22,2)"),
+        ("latest", "timestamptz"),
+    ]

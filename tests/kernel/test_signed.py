@@ -77,7 +77,15 @@ class OnSpark:
         )
 
     def aggregate(self, name: str, *, by: Sequence[str], measures: Sequence[Measure], into: str) -> OnSpark:
-        own = [signed.Measure(each.name, each.kind, tuple(F.col(of) for of in each.of)) for each in measures]  # type: ignore[arg-type]
+        own = [
+            signed.Measure(
+                each.name,
+                each.kind,  # type: ignore[arg-type]
+                tuple(F.col(of) for of in each.of),
+                tuple((F.col(by), descending, first) for by, descending, first in each.order),
+            )
+            for each in measures
+        ]
         return OnSpark(self.chain.aggregate(name, by=by, measures=own, into=into))
 
     def __getattr__(self, step: str) -> Any:
@@ -110,6 +118,10 @@ class Plan:
             "g0", {"aw": "aw", "n": "rows", "e": "exact"}, where=_is_low, into="g0"
         )
         chain = chain.aggregate("g0", by=[], measures=OF_GROUPS, into="whole")
+        # Rows that are alike in their order are the same.
+        chain = chain.copy("a", into="first").select("first", {name: name for name in ("aw", "ag", "ax")}, into="first")
+        chain = chain.top("first", by=["aw"], order=ORDER, count=3, number="n", into="first")
+        chain = chain.copy("first", into="lists").aggregate("lists", by=["aw"], measures=LISTED, into="lists")
         other = {name[1:]: name for name in TABLES[self.found]}
         chain = chain.copy(self.found, into="c0")
         chain = chain.join("a1", "c0", on=[("aw", other["w"]), ("ak", other["k"])], how=self.how, into="found")
@@ -141,7 +153,9 @@ def _is_low(**row: Any) -> Any:
 
 
 OF_GROUPS = [Measure("most", "max", ("n",)), Measure("sum", "sum", ("e",)), Measure("n", "count")]
-ENDS = ("groups", "whole", "few", "once")
+ORDER = [("ag", True, True), ("ax", False, False)]
+LISTED = [Measure("xs", "array", ("ax",), (("n", True, False),))]
+ENDS = ("groups", "whole", "first", "lists", "few", "once")
 PLANS = [Plan("inner", "b", "semi", "c"), Plan("left", "a", "anti", "b")]
 
 
@@ -259,8 +273,12 @@ def told_of(chain: signed.Chain, rows: DataFrame) -> dict[str, list[tuple[model.
     for each in rows.select(DIFF, *of).collect():
         for name in chain.tables:
             if each[name] is not None:
-                told[name].append((tuple(canonical(value) for value in each[name]), each[DIFF]))
+                told[name].append((tuple(_told(value) for value in each[name]), each[DIFF]))
     return told
+
+
+def _told(value: Any) -> Any:
+    return tuple(map(canonical, value)) if isinstance(value, list) else canonical(value)
 
 
 @pytest.mark.parametrize("plan", todays(PLANS, 1), ids=str)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millrace.errors import Where
+from millrace.errors import ViewNotRun, Where
 from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic
 from millrace.flow.nodes import TopicGuarantee
 
@@ -58,6 +58,9 @@ class Flow:
 
 def flows_of(graph: Graph) -> tuple[Flow, ...]:
     """In the order of the data's way."""
+    if graph.views:
+        names = ", ".join(view.name for view in graph.views)
+        raise ViewNotRun(app=graph.app, names=names, where=graph.views[0].where)
     flows: dict[str, Flow] = {}
     for node in graph.nodes:
         if isinstance(node, Stream):

@@ -28,3 +28,4 @@ from millrace.errors.machine import *  # noqa: F403
 from millrace.errors.serve import *  # noqa: F403
 from millrace.errors.sinks import *  # noqa: F403
 from millrace.errors.testing import *  # noqa: F403
+from millrace.errors.views import *  # noqa: F403

@@ -14,6 +14,7 @@ from millrace.flow.loading import load_app
 from millrace.flow.nodes import Input, Node, Readable, Stream, Topic, Traffic
 from millrace.flow.tables import Changes, Database, Table
 from millrace.flow.time import Adaptive, Fixed, Lateness, Marked, adaptive, marked, monotonic
+from millrace.flow.views import View
 
 __all__ = [
     "Adaptive",
@@ -33,6 +34,7 @@ __all__ = [
     "Table",
     "Topic",
     "Traffic",
+    "View",
     "adaptive",
     "late",
     "load_app",

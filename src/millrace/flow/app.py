@@ -20,7 +20,7 @@ from millrace.errors import (
     nearest,
 )
 from millrace.flow import schema as schemas
-from millrace.flow import topics
+from millrace.flow import topics, views
 from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.graph import Graph
 from millrace.flow.nodes import (
@@ -41,6 +41,7 @@ from millrace.flow.nodes import (
 )
 from millrace.flow.tables import FORMATS, Changes, Database, Table
 from millrace.flow.time import AHEAD, IDLE, Duration, Lateness, duration_ms
+from millrace.flow.views import View
 
 EMISSIONS = ("updates", "final")
 MODES = ("microbatch", "realtime")
@@ -195,6 +196,18 @@ class App:
             return stream
 
         return register
+
+    def view(self, name: str, *, key: str | Sequence[str], sql: str) -> View:
+        """A table that holds what the SQL gives, in PostgreSQL's dialect, as its tables change. It reads captured
+        tables, views, topics and streams of this app by their names; `key` names the columns that tell its rows apart.
+
+        What cannot be kept true is refused, with the clause and another way to write it.
+        """
+        where = caller()
+        checked = checked_name("a view", name, where)
+        found = views.defined(checked, sql, _keys(checked, key, where), self._nodes.values(), where)
+        self._add(found)
+        return found
 
     def traffic(
         self, topic: Topic, *, rate: float, seed: int = 1, name: str | None = None

@@ -11,6 +11,7 @@ from millrace.errors import CycleFound, Where
 from millrace.flow.deliveries import Delivery
 from millrace.flow.nodes import Node, Stream, Topic, Traffic, kind
 from millrace.flow.tables import Changes, Database, Table
+from millrace.flow.views import View
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ class Graph:
             nodes[node] = None
             if isinstance(node, Stream):
                 nodes.update(dict.fromkeys((node.output, *node.reads)))
-            if isinstance(node, Delivery):
+            elif isinstance(node, Delivery):
                 nodes[node.of] = None
+            elif isinstance(node, View):
+                nodes.update(dict.fromkeys(node.reads))
         edges = tuple(edge for node in nodes for edge in _edges(node, nodes))
         return cls(app, where, _ordered(tuple(nodes), edges), edges)
 
@@ -50,6 +53,10 @@ class Graph:
     @property
     def streams(self) -> tuple[Stream, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Stream))
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, View))
 
     @property
     def databases(self) -> tuple[Database, ...]:
@@ -75,7 +82,7 @@ class Graph:
 
     def mermaid(self) -> str:
         """For a page: Mermaid's flowchart; topics and tables are cylinders, streams boxes, made-up traffic
-        hexagons, captured databases boxes with double sides, sinks flags."""
+        hexagons, captured databases boxes with double sides, sinks flags, views slanted."""
         numbers = {node: f"n{place}" for place, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for node, number in numbers.items():
@@ -96,6 +103,7 @@ _SHAPES: dict[type[Node], tuple[str, str]] = {
     Table: ("[(", ")]"),
     Changes: ("[(", ")]"),
     Delivery: (">", "]"),
+    View: ("[/", "/]"),
 }
 
 
@@ -112,6 +120,8 @@ def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
         return (Edge(node, node.topic),)
     if isinstance(node, Delivery):
         return (Edge(node.of, node),)
+    if isinstance(node, View):
+        return tuple(Edge(source, node) for source in dict.fromkeys(node.reads))
     if isinstance(node, Database):
         tables = [each for each in nodes if isinstance(each, Table | Changes)]
         return tuple(Edge(node, each) for each in tables if _captured(each) is node.capture)
@@ -178,6 +188,8 @@ def _facts(node: Node) -> str:
         return "signed rows" if node.capture else f"signed rows of somebody else's capture; {node.schema}"
     if isinstance(node, Changes):
         return "every change as it was captured"
+    if isinstance(node, View):
+        return f"{', '.join(each.name for each in node.reads)} -> {node.name}; key {', '.join(node.key)}"
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]
     if node.time:
         facts.append(f"time {node.time}, {node.lateness}")

@@ -13,6 +13,7 @@ from millrace.errors import caller as caller
 from millrace.errors import shown as shown
 from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.tables import Changes, Database, Table
+from millrace.flow.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,7 +105,7 @@ class Traffic:
 Readable: TypeAlias = Topic | Table | Changes
 Input: TypeAlias = Readable | Stream
 Deliverable: TypeAlias = Table | Stream | Topic
-Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes | Delivery
+Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes | Delivery | View
 
 
 def kind(node: Node) -> str:

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegralType,
+    LongType,
     StringType,
     StructField,
     StructType,
@@ -33,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.kernel.calling import canonical, operator, packed, quoted, unpacked, words
-from millrace.kernel.tallies import Measure, tallied
+from millrace.kernel.tallies import Measure, in_order, tallied
 from millrace.kernel.values import Unfit
 
 TAG, ROW, DIFF = "__tag", "__row", "__diff"
@@ -184,6 +185,38 @@ class Chain:
         """Each row of a table once."""
         names = [quoted(field.name) for field in self.tables[name].schema]
         return self.aggregate(name, by=[F.col(each) for each in names], measures=(), into=into)
+
+    def top(
+        self,
+        name: str,
+        *,
+        by: Sequence[Named],
+        order: Sequence[tuple[Named, bool, bool]],
+        count: int,
+        number: str | None = None,
+        into: str,
+    ) -> Chain:
+        """The first `count` rows of each group. `order` has an expression, whether the greatest is first and whether
+        nulls are; rows that are alike in all of it are in an order of their own. `number` is a column for a row's
+        place, from 1 on."""
+        table = self.tables[name]
+        rows, _ = _keyed(self.rows, table, by, "__key", nulls=True)
+        opened = _opened(rows, table)
+        placed = in_order(opened, [(_column(each), descending, first) for each, descending, first in order])
+        both = F.struct(placed.alias("order"), F.col(ROW).alias("row"))
+        pair = packed(both, opened.select(placed.alias("order"), F.col(ROW).alias("row")).schema)
+        flat = opened.select(
+            F.when(_is(table), F.col("__key")).otherwise(_spread()).alias("key"),
+            F.when(_is(table), F.lit(_LEFT)).otherwise(F.lit(_FOREIGN)).alias("side"),
+            F.col(TAG).alias("tag"),
+            F.when(_is(table), pair).otherwise(F.col(ROW)).alias("row"),
+            F.col(DIFF).alias("diff"),
+        )
+        numbers = [] if number is None else [StructField(number, LongType())]
+        settings = {"count": count, "numbered": number is not None, "schema": table.schema.jsonValue()}
+        words_of = ", ".join(f"{words(_column(each))} {down} {first}" for each, down, first in order)
+        state = f"top {table.schema.simpleString()} by {_words([(each,) for each in by])} in {words_of}"
+        return self._stepped(flat, "top", settings, state, _plain(StructType([*table.schema, *numbers])), (name,), into)
 
     def consolidate(self, name: str, *, into: str) -> Chain:
         """Opposite rows of an epoch cancel, and equal ones are one, with what they add up to. In real time that is

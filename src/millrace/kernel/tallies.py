@@ -8,23 +8,34 @@ from typing import Any, Literal, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType, DoubleType, LongType, StructField
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StructField,
+    StructType,
+)
 
-from millrace.kernel.calling import words
+from millrace.kernel.calling import packed, words
 from millrace.kernel.top import Unordered, ordered
 from millrace.kernel.values import Unfit, carried, held_type
 
-MeasureKind: TypeAlias = Literal["count", "sum", "avg", "min", "max", "distinct"]
+MeasureKind: TypeAlias = Literal["count", "sum", "avg", "min", "max", "distinct", "array"]
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
     """What is told of a group. `count` without a column counts rows; otherwise those where none of the columns is null
-    count, and `distinct` says how many different ones there are. The others look at one column."""
+    count, and `distinct` says how many different ones there are. The others look at one column. `array` has all of its
+    values, nulls too, in an order: columns, whether the greatest is first and whether nulls are."""
 
     name: str
     kind: MeasureKind
     of: tuple[Column, ...] = ()
+    order: tuple[tuple[Column, bool, bool], ...] = ()
 
 
 @dataclass
@@ -50,6 +61,9 @@ def tallied(rows: DataFrame, measures: Sequence[Measure]) -> Tallied:
         if measure.of:
             kind, value, held = _tally(rows, measure, type_)
             same = f"{kind} {held.simpleString()} {', '.join(words(each) for each in measure.of)}"
+            if measure.order:
+                ways = (f"{words(each)} {descending} {first}" for each, descending, first in measure.order)
+                same += f" in {', '.join(ways)}"
             if same not in known:
                 known.append(same)
                 tallies.append({"kind": kind, "place": len(found.values), "type": held.jsonValue()})
@@ -70,6 +84,12 @@ def _tally(rows: DataFrame, measure: Measure, type_: DataType) -> tuple[str, Col
         there = there & column.isNotNull()
     if measure.kind == "count":
         return "count", F.when(there, F.lit(True)), LongType()
+    if measure.kind == "array":
+        value = F.struct(measure.of[0].alias("value"))
+        schema = StructType([StructField("value", type_)])
+        pair = F.struct(in_order(rows, measure.order).alias("order"), packed(value, schema).alias("row"))
+        parts = StructType([StructField("order", BinaryType()), StructField("row", BinaryType())])
+        return "list", packed(pair, parts), type_
     if measure.kind != "distinct" and len(measure.of) > 1:
         raise Unfit(f"{measure.kind} of several columns")
     if measure.kind in ("sum", "avg"):
@@ -81,12 +101,27 @@ def _tally(rows: DataFrame, measure: Measure, type_: DataType) -> tuple[str, Col
         raise Unfit(f"{measure.kind} of {unordered}") from None
 
 
+def in_order(rows: DataFrame, order: Sequence[tuple[Column, bool, bool]]) -> Column:
+    """Bytes in an order: columns, whether the greatest is first and whether nulls are."""
+    ways: list[tuple[Column, bool]] = []
+    for column, descending, nulls_first in order:
+        if nulls_first:
+            ways.append((column.isNotNull(), False))
+        ways.append((column, descending))
+    try:
+        return ordered(rows, ways)
+    except Unordered as unordered:
+        raise Unfit(f"an order of {unordered}") from None
+
+
 def _result(kind: MeasureKind, type_: DataType) -> DataType:
     """As Spark has it."""
     if kind in ("count", "distinct"):
         return LongType()
     if kind in ("min", "max"):
         return type_
+    if kind == "array":
+        return ArrayType(type_)
     if isinstance(type_, DecimalType):
         more = 10 if kind == "sum" else 4
         return DecimalType(min(38, type_.precision + more), min(38, type_.scale + (0 if kind == "sum" else 4)))

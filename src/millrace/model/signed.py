@@ -49,6 +49,7 @@ class Measure:
     name: str
     kind: str
     of: tuple[str, ...] = ()
+    order: tuple[tuple[str, bool, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,22 @@ class Chain:
         for row, count in table.rows.items():
             if where is None or where(**dict(zip(table.columns, row, strict=True))):
                 rows[wanted(row)] += count
+        return self._with({into: Table(tuple(columns), rows)}, name)
+
+    def compute(
+        self,
+        name: str,
+        columns: Mapping[str, Callable[[Mapping[str, Any]], Any]],
+        *,
+        into: str,
+        where: Callable[[Mapping[str, Any]], Any] | None = None,
+    ) -> Chain:
+        """`select` with functions of a row."""
+        table, rows = self.tables[name], Bag()
+        for row, count in table.rows.items():
+            values = dict(zip(table.columns, row, strict=True))
+            if where is None or where(values) is True:
+                rows[tuple(canonical(each(values)) for each in columns.values())] += count
         return self._with({into: Table(tuple(columns), rows)}, name)
 
     def copy(self, name: str, *, into: str) -> Chain:
@@ -115,6 +132,29 @@ class Chain:
     def distinct(self, name: str, *, into: str) -> Chain:
         return self.aggregate(name, by=self.tables[name].columns, measures=(), into=into)
 
+    def top(
+        self,
+        name: str,
+        *,
+        by: Sequence[str],
+        order: Sequence[tuple[str, bool, bool]],
+        count: int,
+        number: str | None,
+        into: str,
+    ) -> Chain:
+        """The first rows of each group. `order` has a column, whether the greatest is first and whether nulls are;
+        `number` is a column for a row's place from 1 on."""
+        table = self.tables[name]
+        key = table.of(by)
+        groups: dict[Row, list[Row]] = {}
+        for row in _sorted(table, table.rows, order):
+            groups.setdefault(key(row), []).append(row)
+        rows = Bag()
+        for group in groups.values():
+            for place, row in enumerate(group[:count], 1):
+                rows[(*row, place) if number else row] += 1
+        return self._with({into: Table((*table.columns, *([number] if number else [])), rows)}, name)
+
     def consolidate(self, name: str, *, into: str) -> Chain:
         return self._with({into: self.tables[name]}, name)
 
@@ -123,10 +163,36 @@ class Chain:
         return Chain({**kept, **new})
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A value as it is ordered by."""
+
+    value: Any
+    way: tuple[str, bool, bool]
+
+    def __lt__(self, other: _Way) -> bool:
+        _, descending, nulls_first = self.way
+        if self.value is None or other.value is None:
+            return self.value is not other.value and (self.value is None) == nulls_first
+        left, right = _place(self.value), _place(other.value)
+        return bool(right < left if descending else left < right)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Way) and (self.value == other.value or self.value is other.value)
+
+
+def _sorted(table: Table, rows: Bag, order: Sequence[tuple[str, bool, bool]]) -> list[Row]:
+    placed = table.of([column for column, _, _ in order])
+    return sorted(rows.elements(), key=lambda row: [_Way(*each) for each in zip(placed(row), order, strict=True)])
+
+
 def _measured(measure: Measure, table: Table, rows: Bag) -> Any:
     """Of the values that are not null, as often as they are there."""
     if not measure.of:
         return rows.total()
+    if measure.kind == "array":
+        value = table.of(measure.of)
+        return tuple(value(row)[0] for row in _sorted(table, rows, measure.order)) or None
     value, values = table.of(measure.of), Bag()
     for row, count in rows.items():
         if None not in value(row):

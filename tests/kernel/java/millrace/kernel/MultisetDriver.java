@@ -4,8 +4,10 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
@@ -44,11 +46,20 @@ final class MultisetDriver {
         check(values.size() == truth.size(), "size", step);
         check(Arrays.equals(values.first(), truth.isEmpty() ? null : truth.firstKey()), "first", step);
         check(Arrays.equals(values.last(), truth.isEmpty() ? null : truth.lastKey()), "last", step);
+        if (step % 50 == 0) check(isFirst(values.first(step % 150), truth, step % 150), "the first ones", step);
       }
       check(truth.isEmpty() == (kept.isEmpty() && truth.isEmpty()), "nodes are left", way);
       check(reads < 12, "a value touches " + reads + " nodes", way);
     }
     System.out.println("right");
+  }
+
+  private static boolean isFirst(List<byte[]> found, TreeMap<byte[], Long> truth, int most) {
+    List<byte[]> all = new ArrayList<>();
+    truth.forEach((value, count) -> {
+      for (long each = 0; each < count && all.size() < most; each++) all.add(value);
+    });
+    return Arrays.deepEquals(found.toArray(), all.toArray());
   }
 
   private static byte[] value(int way, int step, Random draw) {

@@ -29,6 +29,6 @@ record GroupShape(
   }
 
   boolean hasSets() {
-    return tallies.stream().anyMatch(each -> each.kind().equals("set"));
+    return tallies.stream().anyMatch(each -> each.kind().equals("set") || each.kind().equals("list"));
   }
 }

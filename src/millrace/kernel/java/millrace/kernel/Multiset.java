@@ -102,6 +102,23 @@ final class Multiset {
     return size == 0 ? null : root.last();
   }
 
+  /** The first so many values, each as often as it is there. */
+  List<byte[]> first(int most) {
+    List<byte[]> found = new ArrayList<>();
+    first(root, most, found);
+    return found;
+  }
+
+  private void first(Node node, int most, List<byte[]> found) {
+    for (int place = 0; place < node.firsts.size() && found.size() < most; place++) {
+      if (!node.isLeaf) {
+        first(opened(node, place), most, found);
+        continue;
+      }
+      for (long each = 0; each < node.numbers.get(place) && found.size() < most; each++) found.add(node.firsts.get(place));
+    }
+  }
+
   void add(byte[] value, long diff) {
     add(root, value, diff);
     if (root.firsts.size() > MOST) {

@@ -24,6 +24,7 @@ public final class Signed {
     SignedStep step = switch (kind) {
       case "join" -> new SignedJoin(told);
       case "aggregate" -> new SignedAggregate(told);
+      case "top" -> new SignedTop(told);
       case "consolidate" -> new Consolidation(told.get("tag").asInt());
       default -> throw new IllegalArgumentException(kind);
     };

@@ -4,7 +4,9 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.Serializable;
+import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
@@ -21,6 +23,7 @@ abstract class Tally {
         case "count" -> new Count();
         case "sum" -> type instanceof DoubleType ? new RealTally() : new WholeTally(type);
         case "set" -> new Ordered(nodes);
+        case "list" -> new Listed(nodes);
         default -> throw new IllegalArgumentException(kind);
       };
     }
@@ -73,6 +76,43 @@ abstract class Tally {
       if (wanted.kind.equals("distinct")) return values.size();
       byte[] found = wanted.kind.equals("min") ? values.first() : values.last();
       return found == null ? null : Order.read(found, wanted.type);
+    }
+
+    @Override boolean isEmpty() { return values.size() == 0; }
+    @Override void write(DataOutputStream out) throws IOException { values.write(out); }
+    @Override void read(DataInputStream in) throws IOException { values.restore(in); }
+  }
+
+  /** All values in an order, nulls too: each comes as two, the bytes it is ordered by and a packed row of the value. */
+  private static final class Listed extends Tally {
+    private static final int PARTS = 2;
+
+    private final Multiset values;
+
+    Listed(History.Nodes nodes) {
+      values = new Multiset(nodes);
+    }
+
+    @Override
+    void add(UnsafeRow row, int place, long diff) {
+      byte[] bytes = row.getBinary(place);
+      UnsafeRow parts = new UnsafeRow(PARTS);
+      parts.pointTo(bytes, bytes.length);
+      values.add(Placed.of(parts.getBinary(0), parts.getBinary(1)), diff);
+    }
+
+    @Override
+    Object result(Wanted wanted) {
+      List<byte[]> all = values.first(Integer.MAX_VALUE);
+      if (all.isEmpty()) return null;
+      Object[] found = new Object[all.size()];
+      for (int place = 0; place < found.length; place++) {
+        byte[] bytes = Placed.row(all.get(place));
+        UnsafeRow value = new UnsafeRow(1);
+        value.pointTo(bytes, bytes.length);
+        found[place] = value.isNullAt(0) ? null : value.get(0, wanted.type);
+      }
+      return new GenericArrayData(found);
     }
 
     @Override boolean isEmpty() { return values.size() == 0; }

@@ -1,0 +1,102 @@
+"""Views as nodes of a graph: SQL over captured tables, topics, streams and other views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millrace.errors import TableUnknown, ViewRefused, Where, nearest
+from millrace.flow import schema as schemas
+from millrace.flow.tables import Changes, Database, Table
+from millrace.views import Plan, Relation, planned, read_tables, types
+
+if TYPE_CHECKING:
+    from millrace.flow.nodes import Node, Topic
+
+
+# Nodes are compared by identity, as everywhere in a graph.
+@dataclass(frozen=True, eq=False)
+class View:
+    """A table that holds what its SQL gives, kept true as its tables change; `key` tells its rows apart.
+
+    `names` are what the SQL calls the tables, in the order of `reads`. The plan is known as soon as the columns of all
+    of them are: those of a captured table are when it is captured.
+    """
+
+    name: str
+    sql: str
+    key: tuple[str, ...]
+    names: tuple[str, ...]
+    reads: tuple[Topic | Table | View, ...]
+    where: Where
+    plan: Plan | None = None
+
+    def planned(self, relations: Iterable[Relation]) -> Plan:
+        """The plan over tables whose columns are known by now, by the names that the SQL has for them."""
+        plan = planned(self.name, self.sql, relations, where=self.where)
+        shown = [name for name, _ in plan.columns]
+        for column in self.key:
+            if column not in shown:
+                raise ViewRefused(
+                    view=self.name,
+                    clause="",
+                    place="",
+                    reason=f"its key {column!r} is none of its columns{nearest(column, shown)}",
+                    remedy=f"choose from {', '.join(shown)}",
+                    where=self.where,
+                )
+        return plan
+
+
+def defined(name: str, sql: str, key: tuple[str, ...], nodes: Iterable[Node], where: Where) -> View:
+    """A view, planned as far as can be without a database."""
+    names = read_tables(name, sql, where=where)
+    nodes = list(nodes)
+    found = tuple(_found(name, table, nodes, where) for table in names)
+    view = View(name, sql, key, names, found, where)
+    known = [_relation(table, node) for table, node in zip(names, found, strict=True)]
+    if any(each is None for each in known):
+        return view
+    plan = view.planned(each for each in known if each is not None)
+    return View(name, sql, key, names, found, where, plan)
+
+
+def _found(view: str, name: str, nodes: list[Node], where: Where) -> Topic | Table | View:
+    """What a name in SQL stands for: a captured table, a view, a topic or a stream's topic."""
+    database, _, table = name.rpartition(".")
+    tables: list[Any] = []
+    for node in nodes:
+        if isinstance(node, Database) and database in ("", node.name):
+            tables += [each for each in [_table(node, table)] if each is not None]
+        elif isinstance(node, Database):
+            tables += [each for each in [_table(node, name)] if each is not None]
+        elif node.name == name:
+            output = getattr(node, "output", node)
+            if not isinstance(output, Changes) and not hasattr(output, "maker"):
+                tables.append(output)
+    if len(tables) == 1:
+        return tables[0]  # type: ignore[no-any-return]
+    known = [each.name for each in nodes if not isinstance(each, Database)]
+    known += [table.rpartition(".")[2] for each in nodes if isinstance(each, Database) for table in each.capture.tables]
+    reason = f"there is no table {name!r}{nearest(name, known)}" if not tables else f"{name!r} is more than one table"
+    remedy = f"choose from {', '.join(known) or 'none yet'}"
+    raise ViewRefused(view=view, clause="", place="", reason=reason, remedy=remedy, where=where)
+
+
+def _table(database: Database, name: str) -> Table | None:
+    try:
+        return database[name]
+    except TableUnknown:
+        return None
+
+
+def _relation(name: str, node: Topic | Table | View) -> Relation | None:
+    """A table's columns under the name that the SQL has for it; None as long as nobody knows them."""
+    if isinstance(node, View):
+        return None if node.plan is None else Relation(name, dict(node.plan.columns), node.key)
+    if node.schema is None:
+        return None
+    columns = schemas.columns(node.name, node.schema, node.where)
+    key = node.key if isinstance(node, Table) else ()
+    return Relation(name, {column: types.of_spark(type_) for column, type_ in columns.items()}, key)

@@ -1,0 +1,141 @@
+"""Literals: what PostgreSQL reads in them, once it is known which type is wanted."""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Any
+
+from sqlglot import exp
+
+from millrace.views import types
+from millrace.views.refusal import refuse
+from millrace.views.terms import Value
+from millrace.views.types import Type
+
+LIMITS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
+_MICROS = {"microsecond": 1, "millisecond": 1_000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "mon": 1, "year": 12}
+_PART = re.compile(r"([+-]?\d+)\s*([a-z]+?)s?\b\s*")
+_CLOCK = re.compile(r"([+-]?)(\d+):(\d\d)(?::(\d\d))?\s*")
+_WORDS = {True: ("t", "true", "yes", "on", "1", "y"), False: ("f", "false", "no", "off", "0", "n")}
+
+
+def number(node: exp.Literal) -> Value:
+    """As PostgreSQL types a number that is written out."""
+    text = node.this
+    if text.isdigit():
+        for kind in ("integer", "bigint"):
+            if int(text) < LIMITS[kind]:
+                return Value(int(text), Type(kind))
+    return exact(node, text)
+
+
+def exact(node: exp.Expression, written: str) -> Value:
+    """A numeric of just the digits that are written."""
+    try:
+        found = Decimal(written.strip())
+    except InvalidOperation:
+        refuse(node, f"{written!r} does not read as numeric")
+    if not found.is_finite() or "_" in written:
+        refuse(node, f"{written!r} does not read as a numeric that a view can compute with")
+    _, digits, exponent = found.as_tuple()
+    scale = max(0, -int(exponent))
+    found = found.quantize(Decimal(1).scaleb(-scale))
+    whole = max(0, len(digits) + int(exponent))
+    if whole + scale > types.MOST_DIGITS:
+        refuse(node, f"a number of more than {types.MOST_DIGITS} digits")
+    return Value(found, types.numeric(whole + scale, scale))
+
+
+def text(node: exp.Expression, written: str, type_: Type) -> Value:
+    """A quoted literal as a value of a type."""
+    try:
+        return Value(_read(written, type_), type_)
+    except (ValueError, InvalidOperation, KeyError):
+        refuse(node, f"{written!r} does not read as {type_}", _HOW.get(type_.kind, ""))
+
+
+_HOW = {
+    "date": "write it as '2026-01-31'",
+    "timestamp": "write it as '2026-01-31 12:00:00'",
+    "timestamptz": "write it with its offset from UTC: '2026-01-31 12:00:00+00'",
+}
+
+
+def _read(written: str, type_: Type) -> Any:
+    plain = written.strip()
+    if type_.kind in LIMITS:
+        whole = int(plain)
+        if not -LIMITS[type_.kind] <= whole < LIMITS[type_.kind]:
+            raise ValueError(plain)
+        return whole
+    if type_.kind == "numeric":
+        found = Decimal(plain)
+        if not found.is_finite() or (not type_.precision and found.as_tuple().exponent > 0):  # type: ignore[operator]
+            raise ValueError(plain)
+        if not type_.precision:
+            return found
+        rounded = found.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
+        return rounded if abs(rounded) < Decimal(10) ** (type_.precision - type_.scale) else _bad(plain)
+    if type_.kind in ("double", "real"):
+        return float(plain) if type_.kind == "double" else struct.unpack("f", struct.pack("f", float(plain)))[0]
+    if type_.kind == "boolean":
+        return (
+            next(truth for truth, words in _WORDS.items() if plain.lower() in words) if _is_word(plain) else _bad(plain)
+        )
+    if type_.kind == "date":
+        return date.fromisoformat(plain)
+    if type_.kind == "timestamp":
+        return _moment(plain, zoned=False)
+    if type_.kind == "timestamptz":
+        return _moment(plain, zoned=True)
+    if type_.kind == "interval":
+        return interval(plain)
+    if type_.kind == "char":
+        return written.rstrip(" ")
+    if type_.kind in ("text", "uuid"):
+        return written.lower() if type_.kind == "uuid" else written
+    raise ValueError(written)
+
+
+def _is_word(plain: str) -> bool:
+    return any(plain.lower() in words for words in _WORDS.values())
+
+
+def _bad(plain: str) -> Any:
+    raise ValueError(plain)
+
+
+def _moment(plain: str, *, zoned: bool) -> datetime:
+    found = datetime.fromisoformat(plain)
+    # PostgreSQL rounds what is finer than a microsecond.
+    if re.search(r"\.\d{7}", plain):
+        raise ValueError(plain)
+    if (found.tzinfo is not None) != zoned:
+        raise ValueError(plain)
+    return found.astimezone(UTC) if zoned else found
+
+
+def interval(written: str, unit: str = "") -> tuple[int, int, int]:
+    """Months, days and microseconds, which PostgreSQL keeps apart."""
+    left = f"{written} {unit}".strip().lower()
+    months = days = micros = 0
+    while left:
+        if found := _CLOCK.match(left):
+            sign = -1 if found[1] == "-" else 1
+            micros += sign * (int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4] or 0)) * 10**6
+        elif found := _PART.match(left):
+            count, word = int(found[1]), found[2]
+            months += count * _MONTHS.get(word, 0)
+            days += count * _DAYS.get(word, 0)
+            micros += count * _MICROS.get(word, 0)
+            if word not in _MONTHS and word not in _DAYS and word not in _MICROS:
+                raise ValueError(written)
+        else:
+            raise ValueError(written)
+        left = left[found.end() :]
+    return months, days, micros

@@ -1,0 +1,201 @@
+"""Random queries over random tables and transactions: a view holds what PostgreSQL answers to the same SQL.
+
+    python -m tests.views.fuzz --seeds 1000        (make fuzz SEEDS=1000)
+
+Prints how often each production met a null, an insert, an update and a delete in a table that it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from millrace import config, local
+from millrace.errors import ViewRefused
+from millrace.model.signed import Bag, canonical
+from millrace.views import Plan, planned
+from millrace.views.numerics import NoAnswer, Unsure
+from millrace.views.twin import answer
+from tests.views import queries
+from tests.views.worlds import World, tables
+from tests.views.writer import Query
+
+EVENTS = ("null", "insert", "update", "delete")
+QUERIES, TRANSACTIONS = 12, 6
+
+
+@dataclass
+class Report:
+    queries: int = 0
+    answers: int = 0
+    rows: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    met: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def missing(self, productions: Iterable[str]) -> list[str]:
+        return [f"{name} × {event}" for name in productions for event in EVENTS if not self.met[name][event]]
+
+    def text(self) -> str:
+        lines = [f"{'production':44} {'queries':>8}" + "".join(f"{event:>8}" for event in EVENTS)]
+        for name, met in sorted(self.met.items()):
+            lines.append(f"{name:44} {met['queries']:>8}" + "".join(f"{met[event]:>8}" for event in EVENTS))
+        refused = ", ".join(f"{reason} ({count})" for reason, count in self.refused.most_common(8))
+        lines.append(
+            f"{self.queries} queries, {self.answers} answers of {self.rows} rows; refused: {refused or 'none'}"
+        )
+        lines.append(f"where PostgreSQL has no answer: {dict(self.unknown)}")
+        return "\n".join(lines)
+
+
+def same(found: Bag, expected: Bag) -> bool:
+    """Row for row; floating numbers may differ in their last digits."""
+    ours, theirs = (found - expected).elements(), (expected - found).elements()
+    left, right = sorted(ours, key=_key), sorted(theirs, key=_key)
+    return len(left) == len(right) and all(_close(one, other) for one, other in zip(left, right, strict=True))
+
+
+def plain(value: Any) -> Any:
+    """As the model has it."""
+    return tuple(canonical(each) for each in value) if isinstance(value, list) else canonical(value)
+
+
+def _key(row: Sequence[Any]) -> str:
+    return repr([f"{value:.6g}" if isinstance(value, float) else _plain(value) for value in row])
+
+
+def _plain(value: Any) -> Any:
+    return value.normalize() if isinstance(value, Decimal) else value
+
+
+def _close(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    return all(
+        math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+        if isinstance(one, float) and isinstance(other, float)
+        else one == other and type(one) is type(other)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def run(
+    connection: psycopg.Connection[Any],
+    seed: int,
+    report: Report,
+    *,
+    count: int = QUERIES,
+    wanted: Set[str] = frozenset(),
+) -> None:
+    """One world. With `wanted`, queries are looked for that have a production of which something was not met yet."""
+    draw = random.Random(seed)
+    world = World(connection, draw, tables(draw))
+    world.create()
+    plans = []
+    for _ in range(count):
+        unmet = {name for name in wanted if not all(report.met[name][event] for event in EVENTS)}
+        unmet -= {name for query, _ in plans for name in query.used}
+        if wanted and not unmet:
+            break
+        found = _planned(world, report, seed, unmet)
+        plans += [] if found is None else [found]
+    for _ in range(TRANSACTIONS):
+        happened = world.transaction()
+        for query, plan in plans:
+            _compare(world, query, plan, report, seed)
+            for name in query.used:
+                for relation in {each.relation for each in plan.inputs}:
+                    report.met[name].update({event: happened[relation][event] for event in EVENTS})
+
+
+def _planned(world: World, report: Report, seed: int, wanted: Set[str]) -> tuple[Query, Plan] | None:
+    query = queries.query(world.draw, world.tables, wanted)
+    try:
+        plan = planned("fuzz", query.sql, [table.relation for table in world.tables])
+    except ViewRefused as refused:
+        report.refused[str(refused.facts["reason"])] += 1
+        return None
+    except Exception as error:
+        report.faults.append(f"seed {seed}: {type(error).__name__} {error}\n  {query.sql}")
+        return None
+    report.queries += 1
+    for name in query.used:
+        report.met[name]["queries"] += 1
+    return query, plan
+
+
+def _compare(world: World, query: Query, plan: Plan, report: Report, seed: int) -> None:
+    expected: Bag | str
+    try:
+        rows = world.connection.execute(query.sql, binary=True).fetchall()  # type: ignore[call-overload]
+        expected = Bag(tuple(plain(value) for value in row) for row in rows)
+    except psycopg.Error as error:
+        expected = str(error).splitlines()[0]
+    world.connection.rollback()
+    try:
+        found: Bag | str = answer(plan, world.held())
+    except Unsure as error:
+        report.unknown[str(error)] += 1
+        return
+    except NoAnswer as error:
+        found = str(error)
+    except Exception as error:
+        report.faults.append(f"seed {seed}: {type(error).__name__} {error}\n  {query.sql}\n{plan}")
+        return
+    report.answers += 1
+    if isinstance(expected, str) or isinstance(found, str):
+        both = [each if isinstance(each, str) else "answered" for each in (expected, found)]
+        report.unknown[" / ".join(both)] += 1
+        if isinstance(found, str) and not isinstance(expected, str):
+            report.faults.append(f"seed {seed}: {found}, and PostgreSQL has an answer\n  {query.sql}\n{plan}")
+        return
+    report.rows += expected.total()
+    if not same(found, expected):
+        lack, more = list((expected - found).elements())[:3], list((found - expected).elements())[:3]
+        report.faults.append(f"seed {seed}: PostgreSQL also has {lack}, the view {more}\n  {query.sql}\n{plan}")
+
+
+def connected(url: str) -> psycopg.Connection[Any]:
+    # Not UTC: what depends on the session's time zone has to show.
+    # Not prepared: the same words mean other tables in the next world.
+    options = "-c TimeZone=America/New_York -c client_min_messages=warning"
+    return psycopg.connect(url, options=options, prepare_threshold=None)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--url", default="")
+    args = parser.parse_args(arguments)
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="millrace-fuzz-") as folder:
+        settings = config.load(Path(folder))
+        url = args.url or local.up(settings, ("postgres",))["postgres"]
+        try:
+            with connected(url) as connection:
+                for seed in range(args.first, args.first + args.seeds):
+                    run(connection, seed, report)
+        finally:
+            if not args.url:
+                local.down(settings)
+    print(report.text())
+    for fault in report.faults[:5]:
+        print(fault)
+    missing = report.missing(queries.productions())
+    print(f"{len(report.faults)} faults; never met: {', '.join(missing) or 'none'}")
+    return 1 if report.faults or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

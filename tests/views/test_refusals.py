@@ -1,0 +1,134 @@
+"""What a view cannot keep true is refused: with the clause, its place, a reason, and another way to write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.errors import ViewRefused
+from millrace.views import Relation, named, planned, read_tables
+
+COLUMNS = {
+    "id": "integer", "customer": "integer", "amount": "numeric(12,2)", "free": "numeric", "note": "text",
+    "at": "timestamp", "seen": "timestamptz", "ok": "boolean", "extra": "jsonb", "weight": "double precision",
+    "code": "char(3)", "big": "bigint",
+}  # fmt: skip
+TABLES = [
+    Relation("orders", {name: named(type_) for name, type_ in COLUMNS.items()}, ("id",)),
+    Relation("customers", {"id": named("integer"), "region": named("text")}, ("id",)),
+]
+
+REFUSED = {
+    # not a query
+    "SELEC 1": "does not read as SQL",
+    "DELETE FROM orders": "a view is a SELECT",
+    "SELECT id FROM orders; SELECT id FROM customers": "one SELECT is expected",
+    "VALUES (1)": "a view is a SELECT",
+    "SELECT id, 1_000 FROM orders": "a number with letters in it",
+    "SELECT E'a' AS x FROM orders": "not supported",
+    "SELECT id FROM orders WHERE amount > 'x'": "does not read as numeric",
+    "SELECT '12.34'::numeric(3,2) AS x FROM orders": "does not read as numeric(3,2)",
+    "SELECT '2024-01-01 00:00:00.1234567'::timestamp AS x FROM orders": "does not read as timestamp",
+    "SELECT 1 AS x": "without FROM",
+    # names
+    "SELECT id FROM order_": "there is no table 'order_'; did you mean 'orders'",
+    "SELECT idd FROM orders": "no such column; did you mean 'id'",
+    "SELECT id FROM orders, customers": "more than one table has this column: say which: orders.id",
+    "SELECT x.id FROM orders": "there is no table 'x' here",
+    "SELECT id + 1 FROM orders": "needs a name: add AS",
+    "SELECT id, customer AS id FROM orders": "two columns are named 'id'",
+    "SELECT a.id FROM orders a, customers a": "two tables are named 'a'",
+    "SELECT customer, note FROM orders GROUP BY customer": "neither in GROUP BY nor in an aggregate",
+    # what depends on the database or the session
+    "SELECT lower(note) AS x FROM orders": 'collation: lower(note COLLATE "C")',
+    "SELECT id FROM orders WHERE note > 'a'": "the order of texts depends on the database's collation",
+    "SELECT min(note) AS m FROM orders": "the order of texts depends on the database's collation",
+    "SELECT seen::date AS d FROM orders": "AT TIME ZONE 'UTC'",
+    "SELECT extract(hour FROM seen) AS h FROM orders": "AT TIME ZONE 'UTC'",
+    "SELECT date_trunc('day', seen) AS h FROM orders": "AT TIME ZONE 'UTC'",
+    "SELECT seen + interval '1 day' AS d FROM orders": "days and months of a timestamptz",
+    "SELECT id FROM orders WHERE at = seen": "meet by the session's time zone",
+    "SELECT '2024-01-01'::timestamptz AS t FROM orders": "with its offset from UTC",
+    # what is computed otherwise
+    "SELECT date_part('year', at) AS y FROM orders": "write EXTRACT",
+    "SELECT weight::numeric(10,2) AS w FROM orders": "keeps 15 digits",
+    "SELECT (amount / 3)::text AS t FROM orders": "how many zeros",
+    "SELECT amount::numeric(40,2) AS t FROM orders": "at most 38 digits",
+    "SELECT stddev(weight) AS s FROM orders": "not exact",
+    "SELECT sum(amount / big) AS s FROM orders": "cast what is summed",
+    "SELECT id FROM orders ORDER BY free LIMIT 3": "has no order in a view's state",
+    "SELECT id FROM orders WHERE code = note": "char(3) and text do not fit together",
+    "SELECT coalesce(code, 'x') AS c FROM orders": "char(n) meets another type of text",
+    "SELECT id FROM orders WHERE extra = extra": "has no comparison",
+    "SELECT DISTINCT extra FROM orders": "has no comparison",
+    "SELECT at - at AS d FROM orders": "EXTRACT(EPOCH FROM (a - b))",
+    "SELECT id FROM orders WHERE at > now()": "changes as time passes",
+    "SELECT random() AS r FROM orders": "random() is not supported",
+    "SELECT id FROM orders WHERE note ~ 'x'": "not supported",
+    # clauses
+    "SELECT id FROM orders ORDER BY id": "a view's rows have no order",
+    "SELECT id FROM orders LIMIT 3": "say which with ORDER BY",
+    "SELECT id FROM orders ORDER BY id LIMIT 3 OFFSET 1": "OFFSET is not supported",
+    "SELECT id FROM orders ORDER BY id FETCH FIRST 3 ROWS WITH TIES": "WITH TIES",
+    "SELECT id, row_number() OVER (ORDER BY id) AS n FROM orders": "WHERE rn <= 10",
+    "SELECT sum(id) OVER (PARTITION BY customer) AS n FROM orders": "window functions other than row_number()",
+    "SELECT array_agg(id) AS a FROM orders": "write array_agg(x ORDER BY",
+    "SELECT string_agg(note, ',') AS a FROM orders": "not supported",
+    "SELECT sum(DISTINCT amount) AS s FROM orders": "aggregate a SELECT DISTINCT in FROM",
+    "SELECT count(DISTINCT (id, customer)) AS c FROM orders": "count a SELECT DISTINCT in FROM",
+    "SELECT id FROM orders WHERE id NOT IN (SELECT id FROM customers)": "write NOT EXISTS",
+    "SELECT id FROM orders WHERE ok OR EXISTS (SELECT 1 FROM customers)": "beside AND in WHERE",
+    "SELECT id FROM orders o WHERE amount > (SELECT avg(amount) FROM orders i WHERE i.customer = o.customer)":
+        "names columns of the query around it",
+    "SELECT o.id FROM orders o JOIN LATERAL (SELECT 1 AS x FROM customers) c ON true": "LATERAL",
+    "SELECT id FROM orders NATURAL JOIN customers": "NATURAL JOIN",
+    "SELECT id FROM orders EXCEPT ALL SELECT id FROM customers": "EXCEPT ALL is not supported",
+    "WITH RECURSIVE q AS (SELECT id FROM orders) SELECT id FROM q": "WITH RECURSIVE",
+    "SELECT customer FROM orders GROUP BY GROUPING SETS ((customer))": "UNION ALL of several",
+    "SELECT id FROM orders FOR UPDATE": "FOR UPDATE is not supported",
+    "SELECT id FROM orders TABLESAMPLE system (3)": "TABLESAMPLE is not supported",
+    "SELECT id FROM ONLY orders": "ONLY is not supported",
+    "SELECT id FROM orders WHERE id BETWEEN SYMMETRIC 3 AND 1": "SYMMETRIC is not supported",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_cannot_be_kept_true_is_refused(sql: str) -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned("v", sql, TABLES)
+    assert REFUSED[sql] in refused.value.sentence()
+    assert refused.value.sentence().startswith("MR-VIEW-REFUSED the SQL of the view 'v' is refused")
+
+
+def test_a_refusal_says_where() -> None:
+    sql = "SELECT id,\n  lower(note) AS l\nFROM orders"
+    with pytest.raises(ViewRefused, match=r"at 'LOWER\(note\)' \(line 2, column 3\)"):
+        planned("v", sql, TABLES)
+
+
+def test_the_tables_of_a_query_are_known_without_their_columns() -> None:
+    sql = 'WITH q AS (SELECT 1 FROM a JOIN b USING (x)) SELECT * FROM q, Shop.C WHERE EXISTS (SELECT 1 FROM "D")'
+    assert set(read_tables("v", sql)) == {"a", "b", "shop.c", "D"}
+
+
+def test_a_plan_reads_what_it_needs_and_filters_before_it_joins() -> None:
+    sql = """
+        SELECT c.region, count(*) AS orders, sum(o.amount) AS total
+        FROM orders o, customers c WHERE o.customer = c.id AND o.ok AND c.region <> 'x' GROUP BY c.region"""
+    plan = planned("revenue", sql, TABLES)
+    assert [(each.relation, [name for name, _, _ in each.columns]) for each in plan.inputs] == [
+        ("orders", ["customer", "amount", "ok"]),
+        ("customers", ["id", "region"]),
+    ]
+    kinds = [type(step).__name__ for step in plan.steps]
+    assert kinds == ["Select", "Select", "Join", "Select", "Aggregate", "Select"]
+    assert str(plan).count(" where ") == 2
+    assert [(name, str(type_)) for name, type_ in plan.columns] == [
+        ("region", "text"), ("orders", "bigint"), ("total", "numeric(22,2)")
+    ]  # fmt: skip
+    assert not plan.warnings
+    assert not plan.nudged
+
+
+def test_every_row_with_every_other_is_warned_of() -> None:
+    plan = planned("v", "SELECT o.id, c.region FROM orders o, customers c", TABLES)
+    assert "every row of one meets every row of the other" in plan.warnings[0]

@@ -1,0 +1,139 @@
+"""Random tables in a real PostgreSQL, and random transactions on them, told as the rows that they leave."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+
+from millrace.model.signed import Bag, Table, canonical
+from millrace.views import Relation, named
+
+TYPES = (
+    "integer", "integer", "bigint", "smallint", "numeric(8,2)", "numeric(8,2)", "numeric(12,4)", "numeric", "text",
+    "text", "varchar(8)", "char(4)", "boolean", "boolean", "double precision", "real", "date", "timestamp",
+    "timestamptz",
+)  # fmt: skip
+WORDS = ("", "a", "A", "ab", "abc", "b ", " x", "ä", "Zebra", "zebra", "\U0001f409", "a%b", "0", "12")
+
+
+def value(draw: random.Random, type_: str) -> Any:
+    """Few different ones, so that rows meet; now and then a null."""
+    if draw.random() < 0.15:
+        return None
+    if type_ in ("integer", "bigint", "smallint"):
+        return draw.choice((-7, -3, -1, 0, 0, 1, 1, 2, 2, 3, 5, 7, 100, 32000))
+    if type_.startswith("numeric"):
+        found = Decimal(
+            draw.choice(("0", "0", "1", "1.5", "-1.5", "2.25", "7", "0.01", "-0.05", "333.33", "10", "99.99"))
+        )
+        if type_ == "numeric":
+            return draw.choice(
+                (found, found, Decimal("1.50"), Decimal("0.000000123"), Decimal("12345678901234567890.5"))
+            )
+        return found
+    if type_ in ("double precision", "real"):
+        return draw.choice((0.0, -0.0, 0.1, 0.5, 1.0, -2.5, 3.5, 1e10, 100.25))
+    if type_ == "boolean":
+        return draw.random() < 0.5
+    if type_ == "date":
+        return date(2024, 2, 27) + timedelta(days=draw.choice((0, 1, 2, 3, 40, 366, -60)))
+    if type_.startswith("timestamp"):
+        moment = datetime(2024, 1, 31, 22, 59, 59, 999_999) + timedelta(hours=draw.choice((0, 1, 2, 24, 700, 9000)))
+        return moment.replace(tzinfo=UTC) if type_ == "timestamptz" else moment
+    text = draw.choice(WORDS)
+    return text[: int(type_[-2])] if type_.endswith(")") else text
+
+
+@dataclass(frozen=True)
+class Made:
+    """A table: an id that tells its rows apart, `k` to join by, and others."""
+
+    name: str
+    columns: dict[str, str]
+
+    @property
+    def relation(self) -> Relation:
+        return Relation(self.name, {name: named(type_) for name, type_ in self.columns.items()}, ("id",))
+
+
+def tables(draw: random.Random) -> list[Made]:
+    made = []
+    for number in range(3):
+        columns = {"id": "integer", "k": "integer"}
+        columns |= {f"{'abcdefgh'[place]}": draw.choice(TYPES) for place in range(draw.randint(3, 6))}
+        made.append(Made(f"t{number}", columns))
+    return made
+
+
+@dataclass
+class World:
+    """Tables in a schema of their own; `rows` are what they hold, by table and id, and `changes` the signed rows that
+    made them."""
+
+    connection: psycopg.Connection[Any]
+    draw: random.Random
+    tables: list[Made]
+    rows: dict[str, dict[int, tuple[Any, ...]]] = field(default_factory=dict)
+    changes: dict[str, list[tuple[tuple[Any, ...], int]]] = field(default_factory=dict)
+
+    def create(self) -> None:
+        self.connection.execute("DROP SCHEMA IF EXISTS fuzz CASCADE")
+        self.connection.execute("CREATE SCHEMA fuzz")
+        self.connection.execute("SET search_path = fuzz")
+        for table in self.tables:
+            listed = ", ".join(f"{name} {type_}" for name, type_ in table.columns.items())
+            self.connection.execute(f"CREATE TABLE {table.name} ({listed}, PRIMARY KEY (id))")
+        self.connection.commit()
+        self.rows = {table.name: {} for table in self.tables}
+        self.changes = {table.name: [] for table in self.tables}
+
+    def transaction(self) -> dict[str, Counter[str]]:
+        """Changes some rows, and says what happened to each table."""
+        happened: dict[str, Counter[str]] = {table.name: Counter() for table in self.tables}
+        changes = self.draw.choice((1, 2, 4, 8)) if any(self.rows.values()) else 36
+        for table in self.draw.choices(self.tables, k=changes):
+            self._change(table, happened[table.name])
+        self.connection.commit()
+        return happened
+
+    def _change(self, table: Made, happened: Counter[str]) -> None:
+        own, told = self.rows[table.name], self.changes[table.name]
+        kind = self.draw.choices(("insert", "update", "delete"), (4, 3, 2))[0] if own else "insert"
+        key = self.draw.choice(list(own)) if own and kind != "insert" else max(own, default=0) + self.draw.randint(1, 3)
+        others = {name: value(self.draw, type_) for name, type_ in table.columns.items() if name != "id"}
+        if kind == "update":
+            names = self.draw.sample(list(others), self.draw.randint(1, len(others)))
+            others = {name: others[name] for name in names}
+            changed = dict(others)
+            if self.draw.random() < 0.1:
+                changed["id"] = max(own) + 1
+            listed = ", ".join(f"{name} = %s" for name in changed)
+            found = self._run(
+                f"UPDATE {table.name} SET {listed} WHERE id = %s RETURNING new.*", (*changed.values(), key)
+            )
+            told += [(own.pop(key), -1), (found, 1)]
+            own[found[0]] = found
+        elif kind == "delete":
+            self._run(f"DELETE FROM {table.name} WHERE id = %s RETURNING id", (key,))
+            told.append((own.pop(key), -1))
+        else:
+            places = ", ".join(["%s"] * (len(others) + 1))
+            found = self._run(f"INSERT INTO {table.name} VALUES ({places}) RETURNING *", (key, *others.values()))
+            own[found[0]] = found
+            told.append((found, 1))
+        happened[kind] += 1
+        happened["null"] += None in others.values()
+
+    def _run(self, sql: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        row = self.connection.execute(sql, values, binary=True).fetchone()  # type: ignore[call-overload]
+        assert row is not None
+        return tuple(canonical(each) for each in row)
+
+    def held(self) -> dict[str, Table]:
+        return {table.name: Table(tuple(table.columns), Bag(self.rows[table.name].values())) for table in self.tables}

@@ -1,0 +1,465 @@
+"""Random queries of the grammar that views support, as text, with the productions that each is made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tests.views.worlds import Made
+
+# Type families: n number (exact), f floating, s text, b boolean, d date, m timestamp, z timestamptz, c char.
+FAMILY = {
+    "integer": "i", "bigint": "i", "smallint": "i", "numeric(8,2)": "n", "numeric(12,4)": "n", "numeric": "w",
+    "text": "s", "varchar(8)": "s", "char(4)": "c", "boolean": "b", "double precision": "f", "real": "f", "date": "d",
+    "timestamp": "m", "timestamptz": "z",
+}  # fmt: skip
+COMPARED = ("=", "<>", "<", "<=", ">", ">=")
+
+
+@dataclass
+class Source:
+    """What is in FROM: SQL, and columns as (reference, name, family). `ids` together tell its rows apart."""
+
+    sql: str
+    columns: list[tuple[str, str, str]]
+    ids: list[str]
+
+
+@dataclass
+class Query:
+    sql: str
+    used: set[str] = field(default_factory=set)
+
+
+Form: TypeAlias = "Callable[[Writer, Source, int], str]"
+Shape: TypeAlias = "Callable[[Writer, int], tuple[str, list[tuple[str, str]]]]"
+
+
+class Writer:
+    """Writes one query. `forms` are expressions by family, `shapes` the kinds of SELECT."""
+
+    def __init__(
+        self, draw: random.Random, tables: list[Made], forms: Mapping[str, Sequence[Form]], shapes: Sequence[Shape]
+    ) -> None:
+        self.draw, self.tables, self.forms, self.shapes = draw, tables, forms, shapes
+        self.used: set[str] = set()
+        self._aliases = 0
+
+    # expressions
+
+    def of(self, family: str, source: Source, depth: int = 2) -> str:
+        """An expression of a family over the columns of a source."""
+        own = [reference for reference, _, kind in source.columns if kind == family]
+        if own and (self.draw.random() < 0.9 if depth <= 0 else self.draw.random() < 0.4):
+            return self.draw.choice(own)
+        if depth <= 0:
+            return self.literal(family)
+        made = self.draw.choice(self.forms[family])
+        return made(self, source, depth - 1)
+
+    def literal(self, family: str) -> str:
+        return self.draw.choice(_LITERALS[family])
+
+    def _use(self, name: str, sql: str) -> str:
+        self.used.add(name)
+        return sql
+
+    def condition(self, source: Source, depth: int = 2) -> str:
+        return self.of("b", source, depth)
+
+    def test(self, source: Source) -> str:
+        """A condition that is true of some rows and not of others, mostly."""
+        own = [(reference, kind) for reference, _, kind in source.columns if kind in "infdm"]
+        if not own or self.draw.random() < 0.3:
+            return self.condition(source)
+        reference, family = self.draw.choice(own)
+        if self.draw.random() < 0.2:
+            return self._use("is null", f"({reference} IS NULL)")
+        operator = self.draw.choice(("<>", "<=", ">", ">=", "<"))
+        return self._use("comparison", f"({reference} {operator} {self.of(family, source, 0)})")
+
+    def compared(self, source: Source, depth: int) -> str:
+        family = self.draw.choice("iinnfsdmzcw")
+        left, right = self.of(family, source, depth), self.of(family, source, depth)
+        if family in "sc":
+            operator = self.draw.choice(COMPARED)
+            return self._use("text order", f'({left} {operator} {right} COLLATE "C")')
+        return self._use("comparison", f"({left} {self.draw.choice(COMPARED)} {right})")
+
+    def listed(self, source: Source, depth: int) -> str:
+        family = self.draw.choice("inscd")
+        no = self.draw.choice(("", "NOT "))
+        return self._use(
+            "in list", f"({self.of(family, source, depth)} {no}IN ({self.literal(family)}, {self.literal(family)}))"
+        )
+
+    def between(self, source: Source, depth: int) -> str:
+        family = self.draw.choice("infdm")
+        return self._use(
+            "between",
+            f"({self.of(family, source, depth)} BETWEEN {self.literal(family)} AND {self.of(family, source, depth)})",
+        )
+
+    def known(self, source: Source, depth: int) -> str:
+        family = self.draw.choice("insbdfc")
+        no = self.draw.choice(("", "NOT "))
+        return self._use("is null", f"({self.of(family, source, depth)} IS {no}NULL)")
+
+    def same(self, source: Source, depth: int) -> str:
+        family = self.draw.choice("insdf")
+        no = self.draw.choice(("", "NOT "))
+        return self._use(
+            "distinct from", f"({self.of(family, source, depth)} IS {no}DISTINCT FROM {self.of(family, source, depth)})"
+        )
+
+    def connected(self, source: Source, depth: int) -> str:
+        word = self.draw.choice(("AND", "OR"))
+        return self._use(word.lower(), f"({self.condition(source, depth)} {word} {self.condition(source, depth)})")
+
+    def negated(self, source: Source, depth: int) -> str:
+        return self._use("not", f"(NOT {self.condition(source, depth)})")
+
+    def truth(self, source: Source, depth: int) -> str:
+        return self._use(
+            "is true",
+            f"({self.condition(source, depth)} IS {self.draw.choice(('TRUE', 'FALSE', 'NOT TRUE', 'NOT FALSE'))})",
+        )
+
+    def like(self, source: Source, depth: int) -> str:
+        pattern = self.draw.choice(("'a%'", "'%b%'", "'_'", "'%'", "'a_c'"))
+        return self._use("like", f"({self.of('s', source, depth)} {self.draw.choice(('', 'NOT '))}LIKE {pattern})")
+
+    # relations
+
+    def alias(self) -> str:
+        self._aliases += 1
+        return f"r{self._aliases}"
+
+    def table(self) -> Source:
+        made, alias = self.draw.choice(self.tables), self.alias()
+        columns = [(f"{alias}.{name}", name, FAMILY[type_]) for name, type_ in made.columns.items()]
+        return Source(f"{made.name} {alias}", columns, [f"{alias}.id"])
+
+    def source(self, depth: int) -> Source:
+        if depth <= 0:
+            return self.table()
+        return self.draw.choice(
+            (self.table, lambda: self.subquery(depth - 1), lambda: self.join(depth - 1), lambda: self.join(depth - 1))
+        )()
+
+    def subquery(self, depth: int) -> Source:
+        self.used.add("subquery in from")
+        sql, names = self.select(depth)
+        alias = self.alias()
+        return Source(f"({sql}) {alias}", [(f"{alias}.{name}", name, family) for name, family in names], [])
+
+    def join(self, depth: int) -> Source:
+        left, right = self.source(depth), self.source(0 if self.draw.random() < 0.7 else depth)
+        how = self.draw.choice(("JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", ",", "CROSS JOIN"))
+        both = Source("", [*left.columns, *right.columns], [*left.ids, *right.ids] if left.ids and right.ids else [])
+        self.used.add(how.lower())
+        if how == "CROSS JOIN":
+            both.sql = f"{left.sql} CROSS JOIN {right.sql}"
+            return both
+        if how == ",":
+            both.sql = f"{left.sql}, {right.sql}"
+            alias = self.alias()
+            return self._wrapped(both, f"SELECT {{}} FROM {both.sql} WHERE {self._equal(left, right)}", alias)
+        rest = ""
+        draw = self.draw.random()
+        if draw < 0.2:
+            rest = self._use(f"{how.lower()} with a condition over the left", f" AND {self.test(left)}")
+        elif draw < 0.4:
+            rest = self._use(f"{how.lower()} with a condition over the right", f" AND {self.test(right)}")
+        elif draw < 0.6:
+            kind = self.draw.choice("inf")
+            over = f"{self.of(kind, left, 0)} {self.draw.choice(COMPARED)} {self.of(kind, right, 0)}"
+            # PostgreSQL itself makes full joins of equalities only.
+            if how != "FULL JOIN":
+                rest = self._use(f"{how.lower()} with a condition over both", f" AND {over}")
+        if " JOIN " in right.sql and not right.sql.startswith("("):
+            self.used.add("join inside a join")
+        equal = self._equal(left, right, nulls=how != "FULL JOIN")
+        both.sql = f"{left.sql} {how} {right.sql} ON {equal}{rest}"
+        return both
+
+    def _wrapped(self, both: Source, template: str, alias: str) -> Source:
+        names = [(reference, f"x{place}", family) for place, (reference, _, family) in enumerate(both.columns)]
+        sql = template.format(", ".join(f"{reference} AS {name}" for reference, name, _ in names))
+        ids = [f"{alias}.{name}" for reference, name, _ in names if reference in both.ids]
+        return Source(f"({sql}) {alias}", [(f"{alias}.{name}", name, family) for _, name, family in names], ids)
+
+    def _equal(self, left: Source, right: Source, *, nulls: bool = True) -> str:
+        equal = "="
+        if nulls and self.draw.random() < 0.15:
+            equal = self._use("join of nulls", "IS NOT DISTINCT FROM")
+        for family in self.draw.sample("iiiisdbnc", 9):
+            mine = [reference for reference, _, kind in left.columns if kind == family]
+            theirs = [reference for reference, _, kind in right.columns if kind == family]
+            if mine and theirs:
+                ks = (
+                    [each for each in mine if each.endswith(".k")] or mine,
+                    [each for each in theirs if each.endswith((".k", ".id"))] or theirs,
+                )
+                return f"{self.draw.choice(ks[0])} {equal} {self.draw.choice(ks[1])}"
+        return "1 = 1"
+
+    # queries
+
+    def select(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        """A SELECT, and its columns by name and family."""
+        shape = self.draw.choice(self.shapes)
+        return shape(self, depth)
+
+    def plain(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        source = self.source(depth)
+        listed, names = self._listed(source)
+        distinct = self._use("distinct", "DISTINCT ") if self.draw.random() < 0.25 else ""
+        return f"SELECT {distinct}{listed} FROM {source.sql}{self._where(source, depth)}", names
+
+    def grouped(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        source = self.source(depth)
+        keys = []
+        for place in range(self.draw.choice((0, 1, 1, 1, 2))):
+            family = self.draw.choice("iisbdncm")
+            keys.append((self._key(family, source), f"g{place}", family))
+        measures = [(*self.aggregate(source), f"v{place}") for place in range(self.draw.randint(1, 3))]
+        listed = [f"{sql} AS {name}" for sql, name, _ in keys] + [f"{sql} AS {name}" for sql, _, name in measures]
+        by = ""
+        if keys:
+            written = [sql if self.draw.random() < 0.6 else str(place + 1) for place, (sql, _, _) in enumerate(keys)]
+            by = self._use("group by", f" GROUP BY {', '.join(written)}")
+        else:
+            self.used.add("one group")
+        having = ""
+        if self.draw.random() < 0.3:
+            least = f"min({self.of('i', source, 0)}) > 0"
+            having = self._use(
+                "having",
+                f" HAVING {self.draw.choice(('count(*) > 1', 'count(*) = 2', least))}",
+            )
+        names = [(name, family) for _, name, family in keys] + [(name, family) for _, family, name in measures]
+        return f"SELECT {', '.join(listed)} FROM {source.sql}{self._where(source, depth)}{by}{having}", names
+
+    def _key(self, family: str, source: Source) -> str:
+        found = self.of(family, source, self.draw.choice((0, 0, 1)))
+        own = [reference for reference, _, _ in source.columns]
+        # A constant in GROUP BY is a position, or nothing at all.
+        return found if any(reference in found for reference in own) else self.draw.choice(own[:2])
+
+    def aggregate(self, source: Source) -> tuple[str, str]:
+        name = self.draw.choice(_AGGREGATES)
+        only = f" FILTER (WHERE {self.condition(source, 1)})" if self.draw.random() < 0.2 else ""
+        if only:
+            self.used.add("filter")
+        family = self.draw.choice({"min": "infdms", "max": "infdms", "sum": "infi", "avg": "infi"}.get(name, "in"))
+        of = self.of(family, source, self.draw.choice((0, 1)))
+        if name == "count(*)":
+            return self._use(name, f"count(*){only}"), "i"
+        if name in ("count", "count distinct"):
+            of = self.of(self.draw.choice("insbdfcw"), source, 0)
+            return self._use(name, f"count({'DISTINCT ' if name != 'count' else ''}{of}){only}"), "i"
+        if name in ("bool_and", "bool_or"):
+            return self._use(name, f"{name}({self.condition(source, 1)}){only}"), "b"
+        if name == "array_agg":
+            if not source.ids:
+                return self._use("count(*)", "count(*)"), "i"
+            of = self.of(self.draw.choice("insbdfmz"), source, 0)
+            return self._use(name, f"array_agg({of} ORDER BY {self._order(source)})"), "A"
+        if name in ("min", "max"):
+            of = f'{of} COLLATE "C"' if family == "s" else of
+            return self._use(f"{name}", f"{name}({of}){only}"), family
+        if name in ("sum", "avg"):
+            kind = {"i": "whole", "n": "numeric", "f": "double"}[family]
+            result = "f" if family == "f" else "w" if name == "avg" else "n"
+            return self._use(f"{name} of {kind}", f"{name}({of}){only}"), result
+        return self._use(name, f"{name}({of}){only}"), "w"
+
+    def united(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        word = self.draw.choice(("UNION ALL", "UNION", "EXCEPT", "INTERSECT"))
+        families = self.draw.choices("isbdncfmw", k=self.draw.randint(1, 2))
+        parts = []
+        for _ in range(2):
+            source = self.source(depth)
+            listed = ", ".join(f"{self.of(family, source, 1)} AS u{place}" for place, family in enumerate(families))
+            parts.append(f"SELECT {listed} FROM {source.sql}{self._where(source, depth)}")
+        self.used.add(word.lower())
+        return f" {word} ".join(parts), [(f"u{place}", family) for place, family in enumerate(families)]
+
+    def topmost(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        source = self.table() if self.draw.random() < 0.5 else self.join(0)
+        if not source.ids:
+            source = self.table()
+        listed, names = self._listed(source)
+        order = self._order(source)
+        self.used.add("limit")
+        count = self.draw.randint(1, 4)
+        return (
+            f"SELECT {listed} FROM {source.sql}{self._where(source, 0)} ORDER BY {order} LIMIT {count}",
+            names,
+        )
+
+    def numbered(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        source = self.table() if self.draw.random() < 0.5 else self.join(0)
+        if not source.ids:
+            source = self.table()
+        listed, names = self._listed(source)
+        family = self.draw.choice("bbs")
+        part = f"PARTITION BY {self.of(family, source, 0)} " if self.draw.random() < 0.8 else ""
+        alias = self.alias()
+        over = f"row_number() OVER ({part}ORDER BY {self._order(source)}) AS rn"
+        sql = f"SELECT {listed}, {over} FROM {source.sql}{self._where(source, 0)}"
+        self.used.add("row_number")
+        limit = self._use(*self.draw.choice((("rn <= n", "rn <= 2"), ("rn = 1", "rn = 1"), ("rn < n", "rn < 3"))))
+        shown = [name for name, _ in names] + (["rn"] if self.draw.random() < 0.5 else [])
+        if "rn" in shown:
+            names = [*names, ("rn", "i")]
+        return f"SELECT {', '.join(shown)} FROM ({sql}) {alias} WHERE {limit}", names
+
+    def _order(self, source: Source) -> str:
+        first = []
+        for _ in range(self.draw.choice((0, 1, 1, 2))):
+            family = self.draw.choice("infdmbs")
+            way = self.draw.choice(("", " DESC", " ASC", " DESC NULLS LAST", " NULLS FIRST"))
+            collate = ' COLLATE "C"' if family == "s" else ""
+            own = [reference for reference, _, kind in source.columns if kind == family]
+            if own:
+                first.append(f"{self.draw.choice(own)}{collate}{way}")
+                self.used.add(f"order by{way.lower()}")
+        return ", ".join([*first, *source.ids])
+
+    def with_(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        inner, names = self.select(0)
+        self.used.add("with")
+        one, other = self.alias(), self.alias()
+        columns = [(f"{one}.{name}", name, family) for name, family in names]
+        others = [(f"{other}.{name}", name, family) for name, family in names]
+        left, right = Source("", columns, []), Source("", others, [])
+        shown, result = self._listed(Source("", [*columns, *others], []))
+        if self.draw.random() < 0.5:
+            listed, result = self._listed(left)
+            return f"WITH q AS ({inner}) SELECT {listed} FROM q {one}{self._where(left, 0)}", result
+        self.used.add("with, twice")
+        return f"WITH q AS ({inner}) SELECT {shown} FROM q {one} JOIN q {other} ON {self._equal(left, right)}", result
+
+    def scalar(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        source, inner = self.source(depth), self.table()
+        listed, names = self._listed(source)
+        kind = self.draw.choice(("avg", "max", "count", "sum"))
+        value = f"(SELECT {kind}({self.of('i', inner, 0)}) FROM {inner.sql}{self._where(inner, 0)})"
+        self.used.add("scalar subquery")
+        if self.draw.random() < 0.5:
+            return f"SELECT {listed}, {value} AS s FROM {source.sql}{self._where(source, 0)}", [
+                *names,
+                ("s", "w" if kind == "avg" else "n"),
+            ]
+        return (
+            f"SELECT {listed} FROM {source.sql} WHERE {self.of('i', source, 0)} {self.draw.choice(COMPARED)} {value}",
+            names,
+        )
+
+    def self_join(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        made, one, other = self.draw.choice(self.tables), self.alias(), self.alias()
+        sources = []
+        for alias in (one, other):
+            sources.append(
+                Source(
+                    f"{made.name} {alias}",
+                    [(f"{alias}.{name}", name, FAMILY[type_]) for name, type_ in made.columns.items()],
+                    [],
+                )
+            )
+        both = Source("", [*sources[0].columns, *sources[1].columns], [])
+        listed, names = self._listed(both)
+        how = self.draw.choice(("JOIN", "LEFT JOIN"))
+        self.used.add("self-join")
+        on = f"{one}.k = {other}.k AND {one}.id <> {other}.id"
+        return (
+            f"SELECT {listed} FROM {made.name} {one} {how} {made.name} {other} ON {on}",
+            names,
+        )
+
+    def filtered_join(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        left, right = self.table(), self.table()
+        how = self.draw.choice(("LEFT", "RIGHT", "FULL"))
+        both = Source("", [*left.columns, *right.columns], [])
+        listed, names = self._listed(both)
+        side = self.draw.choice((left, right))
+        self.used.add(f"where over one side of a {how.lower()} join")
+        join = f"{left.sql} {how} JOIN {right.sql} ON {left.columns[1][0]} = {right.columns[1][0]}"
+        ids = f"{left.ids[0]} AS i, {right.ids[0]} AS j"
+        return f"SELECT {listed}, {ids} FROM {join} WHERE {self.test(side)}", [*names, ("i", "i"), ("j", "i")]
+
+    def using(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        left, right = self.table(), self.table()
+        how = self.draw.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+        self.used.add("using")
+        return f"SELECT k, {left.ids[0]} AS i, {right.ids[0]} AS j FROM {left.sql} {how} {right.sql} USING (k)", [
+            ("k", "i"),
+            ("i", "i"),
+            ("j", "i"),
+        ]
+
+    def _listed(self, source: Source) -> tuple[str, list[tuple[str, str]]]:
+        found, names = [], []
+        for place in range(self.draw.randint(1, 4)):
+            family = self.draw.choice("iinsbdfmzcw")
+            found.append(f"{self.of(family, source, self.draw.choice((0, 0, 1, 2)))} AS o{place}")
+            names.append((f"o{place}", family))
+        return ", ".join(found), names
+
+    def _where(self, source: Source, depth: int) -> str:
+        parts = []
+        if self.draw.random() < 0.5:
+            parts.append(self._use("where", self.test(source)))
+        if self.draw.random() < 0.25:
+            parts.append(self._exists(source))
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def _exists(self, source: Source) -> str:
+        inner = self.table()
+        equal = self._equal(source, inner)
+        kind = self.draw.choice(
+            (
+                "exists",
+                "not exists",
+                "in",
+                "exists with a condition over both",
+                "not exists with a condition over both",
+                "in, of groups",
+            )
+        )
+        self.used.add(kind)
+        if kind == "in":
+            where = f" WHERE {self.condition(inner, 1)}" if self.draw.random() < 0.5 else ""
+            return f"{self.of('i', source, 0)} IN (SELECT {self.of('i', inner, 0)} FROM {inner.sql}{where})"
+        if kind == "in, of groups":
+            groups = f"SELECT max({self.of('i', inner, 0)}) FROM {inner.sql} GROUP BY {inner.columns[1][0]}"
+            return f"{self.of('i', source, 0)} IN ({groups})"
+        rest = ""
+        if "both" in kind:
+            rest = f" AND {self.of('i', source, 0)} {self.draw.choice(COMPARED)} {self.of('i', inner, 0)}"
+        elif self.draw.random() < 0.5:
+            rest = f" AND {self.test(inner)}"
+        no = "NOT " if kind.startswith("not") else ""
+        return f"{no}EXISTS (SELECT 1 FROM {inner.sql} WHERE {equal}{rest})"
+
+
+_AGGREGATES = (
+    "count(*)", "count", "count distinct", "sum", "sum", "avg", "avg", "min", "max", "bool_and", "bool_or", "stddev",
+    "stddev_pop", "variance", "var_pop", "array_agg", "array_agg",
+)  # fmt: skip
+_LITERALS = {
+    "i": ("0", "1", "2", "3", "-1", "7", "100"),
+    "n": ("0.5", "1.25", "-0.01", "2", "1e2"),
+    "w": ("0.5", "3"),
+    "f": ("0.5::double precision", "2::double precision", "1e10::double precision"),
+    "s": ("'a'", "''", "'ab'", "'zebra'", "'12'"),
+    "c": ("'a'::char(4)", "'ab  '::char(4)"),
+    "b": ("TRUE", "FALSE"),
+    "d": ("DATE '2024-02-29'", "'2024-03-01'::date"),
+    "m": ("TIMESTAMP '2024-02-01 00:00:00'", "'2024-02-29 12:00:00'::timestamp"),
+    "z": ("TIMESTAMPTZ '2024-02-01 00:00:00+00'",),
+}  # fmt: skip
