@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from millrace.errors import OptionInvalid, TimeUnknown, Where, nearest
 from millrace.flow.aggregates import Aggregate
 from millrace.kernel.calling import quoted
+from millrace.kernel.values import alike
 
 By: TypeAlias = str | Column | Sequence[str | Column]
 
@@ -60,8 +61,14 @@ def keys_of(rows: DataFrame, by: By) -> dict[str, Column]:
     """The columns of a key, under their names."""
     given = [by] if isinstance(by, str | Column) else list(by)
     columns = [F.col(quoted(each)) if isinstance(each, str) else each for each in given]
-    names = rows.select(*columns).columns if columns else []
-    return dict(zip(names, columns, strict=True))
+    fields = rows.select(*columns).schema.fields if columns else []
+    return {field.name: _as_key(column, field) for column, field in zip(columns, fields, strict=True)}
+
+
+def _as_key(column: Column, field: StructField) -> Column:
+    """A column as a key; one that needs nothing done stays as it is, for Spark knows more of it."""
+    same = alike(column, field.dataType)
+    return column if same is column else same.alias(field.name)
 
 
 def spoken(rows: DataFrame, keys: Mapping[str, Column]) -> str:
