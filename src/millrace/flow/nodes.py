@@ -40,7 +40,7 @@ class Topic:
 
     `time` is the column that says when an event happened, `lateness` how long to wait for events that come late. A
     partition that is silent for `idle_ms` is not waited for; an event more than `ahead_ms` ahead of its arrival (None:
-    however far) does not fit.
+    however far) does not fit. `key` are the columns of which its writers make the record's key, if that is known.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Topic:
     where: Where
     idle_ms: int = 0
     ahead_ms: int | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
