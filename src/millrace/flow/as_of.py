@@ -20,7 +20,7 @@ from millrace.capture import CapturedTable, reading
 from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow import lateness as lateness_
 from millrace.flow.as_of_batch import batch
-from millrace.flow.columns import named, taken_out, time_of
+from millrace.flow.columns import named, refuse_key, taken_out, time_of
 from millrace.flow.histories import TOPIC, kept_of
 from millrace.flow.late import Late
 from millrace.flow.lookups import KINDS, How, Known, kept_type, key_of, keyed, keys_as, known_of
@@ -204,6 +204,8 @@ def _stream(
 ) -> DataFrame:
     """A table that is a stream of rows, or a batch of them."""
     parts = _key(table, key, asked)
+    for part in parts if table.isStreaming else ():
+        refuse_key(table.schema[part], "as_of", "key", asked.where)
     kinds = [kept_type(table.schema[part]) for part in parts]
     keys = keys_as("as_of", events, asked.on, kinds, asked.where)
     names = _names(events, [name for name in table.columns if name not in parts], asked)

@@ -53,7 +53,7 @@ def dedup(
     if clock not in CLOCKS:
         remedy = 'choose "event" (when it happened) or "processing" (when the flow meets it)'
         raise OptionInvalid(name="dedup", option="clock", given=clock, remedy=remedy, where=where)
-    keys = list(keys_of(rows, names).values())
+    keys = list(keys_of(rows, names, "dedup", where, "on").values())
     about = About("dedup", str(where), tuple(names))
     kept = f"first rows by {', '.join(names)} for {durations.spoken(ttl_ms)}"
     if clock == "processing" and rows.isStreaming:

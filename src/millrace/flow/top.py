@@ -129,7 +129,7 @@ def _asked(
     ttl: Duration | None,
     where: Where,
 ) -> _Asked:
-    keys = keys_of(rows, by)
+    keys = keys_of(rows, by, operator, where)
     ttl_ms = 0 if ttl is None else duration_ms(operator, "ttl", ttl, where)
     asked = _Asked(operator, n, keys, order, of, emit == "updates", None, ttl_ms, where)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:

@@ -7,7 +7,6 @@ import math
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -62,8 +61,6 @@ def alike(column: Column, type_: DataType) -> Column:
     if isinstance(type_, FloatType | DoubleType):
         one_zero = column + F.lit(0.0).cast(type_)
         return F.when(F.isnan(column), F.lit(math.nan).cast(type_)).otherwise(one_zero)
-    if isinstance(type_, ArrayType) and _has_reals(type_):
-        return F.transform(column, lambda each: alike(each, type_.elementType))
     if isinstance(type_, StructType) and _has_reals(type_):
         fields = (alike(column.getField(field.name), field.dataType).alias(field.name) for field in type_)
         return F.when(column.isNotNull(), F.struct(*fields))
@@ -73,7 +70,7 @@ def alike(column: Column, type_: DataType) -> Column:
 def _has_reals(type_: DataType) -> bool:
     if isinstance(type_, StructType):
         return any(_has_reals(field.dataType) for field in type_)
-    return _has_reals(type_.elementType) if isinstance(type_, ArrayType) else isinstance(type_, FloatType | DoubleType)
+    return isinstance(type_, FloatType | DoubleType)
 
 
 def hashed(column: Column) -> Column:
