@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture crash
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators torture crash scale
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -72,6 +72,9 @@ bench-enrich: setup ## events enriched from tables of 1 and 10 million rows that
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)
+
+scale: setup ## one key with a million rows, and a million keys: what a row costs, and memory. ROWS=1000000 by default
+	@$(BIN)/python -m tests.kernel.scale --rows $(or $(ROWS),1000000)
 
 crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
 	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)
