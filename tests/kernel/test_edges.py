@@ -105,7 +105,7 @@ def _short(value: Any) -> Any:
 
 
 def _signed(rows: DataFrame, _: DataFrame) -> DataFrame:
-    told = rows.withColumn(signed.DIFF, F.lit(1))
+    told = rows.withColumn(signed.DIFF, F.lit(1)).withColumn("item", F.repeat("item", F.lit(LONG)))
     columns = {"a": ["key", "item", "id"], "b": [F.col("key").alias("k"), F.col("item").alias("i")]}
     chain = signed.begin(told, {"a": (F.col("amount") < 3, columns["a"]), "b": (F.lit(True), columns["b"])})
     chain = chain.join("a", "b", on=[("key", "k")], how="inner", into="pairs")
