@@ -24,7 +24,6 @@ public final class Clocks {
 
   /** Makes a session's queries look for clocks, and keep their pace. */
   public static void install(SparkSession spark) {
-    Seen.register(spark);
     var methods = ((org.apache.spark.sql.classic.SparkSession) spark).experimental();
     for (Rule<LogicalPlan> rule : CollectionConverters.asJava(methods.extraOptimizations())) {
       if (rule instanceof Watch) return;
