@@ -37,6 +37,7 @@ public final class Clocks {
     @Override
     public LogicalPlan apply(LogicalPlan plan) {
       if (plan.isStreaming() && query() instanceof MicroBatchExecution query) {
+        Behind.install(query, plan);
         if (hasClock(plan) && !(query.watermarkTracker() instanceof ClockTracker)) {
           query.watermarkTracker_$eq(new ClockTracker(query));
         }
