@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import scala.jdk.javaapi.CollectionConverters;
@@ -14,7 +15,7 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Puts Millrace's clock where Spark would keep its own watermark, in queries whose time columns carry a clock's
  * settings, and keeps the pace of all queries. Spark plans every epoch in the query's own thread; a rule that changes
- * nothing is how to be there before the first epoch ends.
+ * no result is how to be there before the first epoch ends.
  */
 public final class Clocks {
   /** The name under which a time column's metadata holds the clock's settings. */
@@ -42,6 +43,8 @@ public final class Clocks {
           query.watermarkTracker_$eq(new ClockTracker(query));
         }
         if (!isRealTime(query)) Pace.adapt(query);
+        IncrementalExecution epoch = query.lastExecution();
+        return EpochTime.in(plan, epoch == null ? Long.MAX_VALUE : epoch.offsetSeqMetadata().batchWatermarkMs() * 1_000);
       }
       return plan;
     }
