@@ -259,7 +259,7 @@ def test_refused_rows_go_to_their_topic_at_once(project: Project, spark: SparkSe
 
 
 def joined(events: DataFrame, others: DataFrame) -> DataFrame:
-    return mr.join(events, others, on="id", within=("0 seconds", "1 minute"))
+    return mr.join(events, others, on="id", within=("0 seconds", "1 minute"), how="left")
 
 
 def named(events: DataFrame) -> DataFrame:
@@ -277,7 +277,7 @@ def told_once(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("body", "inputs", "emit", "named"),
     [
-        (joined, 2, None, "a join of two streams"),
+        (joined, 2, None, "a join of two streams by Spark"),
         (named, 1, None, "the Python function upper"),
         (in_sessions, 1, "updates", "Spark's session_window"),
         (told_once, 1, "final", "an aggregate that is told once"),

@@ -102,7 +102,8 @@ def _hindrance(stream: Stream, node: Any) -> str | None:
     if function := next(_python(node), None):
         return f"the Python function {function}"
     if name == "Join":
-        return "a join of two streams" if all(child.isStreaming() for child in listed(node.children())) else None
+        both = all(child.isStreaming() for child in listed(node.children()))
+        return "a join of two streams by Spark (`mr.join` of pairs alone can)" if both else None
     if name == "Aggregate":
         if any("session_window" in each.sql() for each in listed(node.groupingExpressions())):
             return "Spark's session_window"

@@ -192,7 +192,9 @@ def _ranked(rows: DataFrame, asked: _Asked, late: Late | None) -> DataFrame:
         rows = rows if needed is None else lateness.timed(rows, needed)
     grace_ms = chosen.grace_ms if chosen else 0
     note(_kept(rows, asked, grace_ms), f"emits {'updates' if asked.updates else 'final'}, late rows: {chosen}")
-    settings = kernel.TopSettings(asked.n, asked.updates, closed, grace_ms * 1_000, asked.ttl_ms * 1_000)
+    # The newest of a key comes last, so nothing could be left out before.
+    sieved = not asked.ttl_ms and asked.operator == "top"
+    settings = kernel.TopSettings(asked.n, asked.updates, closed, grace_ms * 1_000, asked.ttl_ms * 1_000, sieved)
 
     def build() -> DataFrame:
         of = None if asked.of is None else [F.col(quoted(name)) for name in asked.of]
