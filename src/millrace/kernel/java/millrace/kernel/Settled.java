@@ -1,5 +1,6 @@
 package millrace.kernel;
 
+import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.sql.Dataset;
@@ -18,7 +19,10 @@ import scala.jdk.javaapi.CollectionConverters;
  * for each epoch anew; in real time rows wait meanwhile.
  */
 public final class Settled {
+  private static final String SPARK = "org.apache.spark.sql.";
   private static final String EXCLUDED = "spark.sql.optimizer.excludedRules";
+  /** Spark looks for parts of a plan that are there twice, which in real time it refuses. */
+  private static final List<String> REUSE = List.of("spark.sql.exchange.reuse", "spark.sql.execution.reuseSubquery");
 
   /**
    * The same rows by an optimized plan, and a session that leaves it as it is; the rows as they were given, and the
@@ -35,6 +39,7 @@ public final class Settled {
     Set<String> rules = names(optimizer);
     spark.conf().getOption(EXCLUDED).foreach(own -> rules.addAll(Set.of(own.split("\\s*,\\s*"))));
     spark.conf().set(EXCLUDED, String.join(",", rules));
+    for (String setting : REUSE) spark.conf().set(setting, false);
     return settled;
   }
 
@@ -45,12 +50,12 @@ public final class Settled {
         .anyMatch(leaf -> !leaf.isStreaming() && !(leaf instanceof LocalRelation));
   }
 
-  /** The rules that a plan which they have been applied to does not need: not those that look at an epoch's own. */
+  /** Spark's rules that a plan does not need to which they have been applied. */
   private static Set<String> names(Optimizer optimizer) {
     Set<String> names = new TreeSet<>();
     for (RuleExecutor<LogicalPlan>.Batch batch : CollectionConverters.asJava(optimizer.defaultBatches())) {
       for (Rule<LogicalPlan> rule : CollectionConverters.asJava(batch.rules())) {
-        if (rule.getClass().getName().startsWith("org.apache.spark.sql.catalyst.optimizer.")) names.add(rule.ruleName());
+        if (rule.getClass().getName().startsWith(SPARK)) names.add(rule.ruleName());
       }
     }
     names.removeAll(CollectionConverters.asJava(optimizer.nonExcludableRules()));
