@@ -15,11 +15,11 @@ setup: .venv/.ready ## install everything that the rest needs, into .venv
 demo: setup ## start the servers, make events, count them on Spark, print the counts; Ctrl-C ends it
 	@$(BIN)/millrace demo
 
-test: setup lint ## run all tests
-	@$(BIN)/pytest
+test: setup lint ## run all tests, those with servers and those without side by side
+	@tools/test
 
 test-all: setup lint ## run all tests, also those that otherwise take turns from day to day
-	@TEST_ALL=1 $(BIN)/pytest
+	@TEST_ALL=1 tools/test
 
 test-fast: setup ## run the tests that need neither a server nor Spark
 	@$(BIN)/pytest -m "not server and not spark" --quiet

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from decimal import Decimal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,6 @@ def test_top(spark: Any) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(find_spec("numpy") is None, reason="Spark ML trains with numpy")
 def test_score(spark: Any, folder: Path) -> None:
     train, app = blocks("score.md")
     names: dict[str, Any] = {}
