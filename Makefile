@@ -56,7 +56,7 @@ bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark 
 	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
 
 bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10)
-	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS))
+	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ENDS),--ends $(ENDS)) $(if $(ENGINES),--engines $(ENGINES))
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows

@@ -12,7 +12,7 @@ from millrace.engine import Run
 from tests.command import millrace, until
 from tests.engine.conftest import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("whole_epochs")]
 
 SMALL_THEN_LARGE = {"small": "amount < 2", "large": "amount > 500"}
 

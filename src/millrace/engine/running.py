@@ -264,7 +264,7 @@ def _writer(
         return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
     records = output.records(stream, result)
     writer = (
-        (output.identified(records) if in_real_time else records)
+        (realtime.settled(output.identified(records)) if in_real_time else records)
         .writeStream.format(log.data_source.format)
         .outputMode("update" if in_real_time else output.output_mode(stream, result, noted))
         .options(**log.data_source.options)

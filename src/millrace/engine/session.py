@@ -259,6 +259,8 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
         "spark.sql.streaming.join.stateFormatVersion": "4",
         # Spark's own start a process for every file. Checkpoints are always paths of a mounted file system here.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.kernel.CheckpointFiles",
+        # How Spark describes the plan of every epoch, twice, to a UI that is off.
+        "spark.sql.ui.explainMode": "simple",
     }
 
 

@@ -14,8 +14,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Puts Millrace's clock where Spark would keep its own watermark, in queries whose time columns carry a clock's
- * settings, and keeps the pace of all queries. Spark plans every epoch in the query's own thread; a rule that changes
- * no result is how to be there before the first epoch ends.
+ * settings, keeps the pace of queries, and lets those in real time be analyzed once. Spark plans every epoch in the
+ * query's own thread; a rule that changes no result is how to be there before the first epoch ends.
  */
 public final class Clocks {
   /** The name under which a time column's metadata holds the clock's settings. */
@@ -42,7 +42,8 @@ public final class Clocks {
         if (hasClock(plan) && !(query.watermarkTracker() instanceof ClockTracker)) {
           query.watermarkTracker_$eq(new ClockTracker(query));
         }
-        if (!isRealTime(query)) Pace.adapt(query);
+        if (isRealTime(query)) AnalyzedOnce.install(session());
+        else Pace.adapt(query);
         IncrementalExecution epoch = query.lastExecution();
         return EpochTime.in(plan, epoch == null ? Long.MAX_VALUE : epoch.offsetSeqMetadata().batchWatermarkMs() * 1_000);
       }
@@ -50,9 +51,13 @@ public final class Clocks {
     }
   }
 
+  private static org.apache.spark.sql.classic.SparkSession session() {
+    return (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+  }
+
   /** The streaming query whose thread this is; null if it is none's. */
   static Object query() {
-    var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+    var spark = session();
     String id = spark.sparkContext().getLocalProperty(QUERY);
     return id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
   }
