@@ -176,7 +176,7 @@ final class JsonText {
     return at - first;
   }
 
-  /** "2026-01-31T23:59:59", with up to six digits behind a point, and Z; `utc`: Z may be left out. */
+  /** "2026-01-31T23:59:59", with up to six digits behind a point, and Z or +02:00; `utc`: that may be left out. */
   long timeUs(boolean utc) {
     text();
     int length = to - from;
@@ -195,9 +195,17 @@ final class JsonText {
       for (; place < to && bytes[place] >= '0' && bytes[place] <= '9'; place++, unit /= 10) us += unit * (bytes[place] - '0');
       if (place == first || place > first + 6) throw DOUBT;
     }
-    boolean zoned = place < to && bytes[place] == 'Z';
-    if (place + (zoned ? 1 : 0) != to || !(zoned || utc)) throw DOUBT;
-    return ((days * 24 + hour) * 60 + minute) * 60_000_000L + second * 1_000_000L + us;
+    return ((days * 24 + hour) * 60 + minute - offsetMinutes(place, utc)) * 60_000_000L + second * 1_000_000L + us;
+  }
+
+  /** Of a time's end. */
+  private int offsetMinutes(int place, boolean utc) {
+    if (place == to && utc || place + 1 == to && bytes[place] == 'Z') return 0;
+    if (place + 6 != to || bytes[place + 3] != ':') throw DOUBT;
+    int minutes = two(place + 1, 17) * 60 + two(place + 4, 59);
+    if (bytes[place] == '+') return minutes;
+    if (bytes[place] == '-') return -minutes;
+    throw DOUBT;
   }
 
   int date() {
