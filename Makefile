@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events fuzz
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events fuzz scale
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -56,7 +56,7 @@ bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark 
 	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
 
 bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10)
-	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS))
+	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ENDS),--ends $(ENDS)) $(if $(ENGINES),--engines $(ENGINES))
 
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows
@@ -75,6 +75,9 @@ bench-events: setup ## the event store against the library eventsourcing, on the
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)
+
+scale: setup ## one key with a million rows, and a million keys: what a row costs, and memory. ROWS=1000000 by default
+	@$(BIN)/python -m tests.kernel.scale --rows $(or $(ROWS),1000000)
 
 crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
 	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)

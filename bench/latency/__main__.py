@@ -1,11 +1,12 @@
 """How long an answer takes, Kafka to Kafka: real time against epoch by epoch against Flink, one after the other.
 
-    python -m bench.latency [--rates 200,2000] [--shapes stateless,keyed] [--epochs 10,60] [--ends 10] [--no-flink]
+    python -m bench.latency [--rates 200,2000] [--shapes stateless,keyed] [--epochs 10,60] [--ends 10] [--engines flink]
 
 A process of its own sends events at a steady rate; each says when it was sent, and the broker says when the answer was
 appended. What lies between is the latency: milliseconds, of which half a one is the clock's. A flow runs for `--ends`
 ends of its epochs after a warm-up (epoch by epoch and Flink as long as with the shortest epochs), and what came in the
-warm-up does not count. CPU is of the engine's processes, in cores. Flink makes a checkpoint every ten seconds.
+warm-up does not count: the first flow of a JVM, and the short epochs that a flow begins with. CPU is of the engine's
+processes, in cores. Flink makes a checkpoint every ten seconds.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ from bench.kernel import cpu_s
 from bench.latency.shapes import FLINK_SCHEMA, SCHEMA, SHAPES
 from bench.nexmark.flink import OPTIONS as THROUGHPUT
 from millrace import config, local
-from millrace.engine import Run
+from millrace.engine import Run, realtime
 from millrace.engine.session import close, session
 from millrace.log import Log
 
 PARTITIONS = 2
 SLOTS = 12
-WARM_UP_S = 60.0  # with less, the first flow of a JVM shows its compiler
+FIRST_WARM_UP_S = 70.0  # with less, the first flow of a JVM shows its compiler
+WARM_UP_S = 30.0
+PAUSES_S = 5.0  # at the ends of the first epochs
 LAST_S = 3.0  # until what was sent last has come out
 TEND_S = 0.1
 OPTIONS = {
     **{key: value for key, value in THROUGHPUT.items() if "mini-batch" not in key},
     "execution.buffer-timeout.interval": "1 ms",
 }
-FLINK = "flink"
+REAL_TIME, EPOCHS, FLINK = "realtime", "epochs", "flink"
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
@@ -71,7 +74,7 @@ class Bench:
         self.bootstrap = local.address(self.settings, "kafka")
         self.spark = session(self.settings, f"local[{SLOTS}]", "bench")
 
-    def measured(self, engine: Engine, shape: str, rate: int, seconds: float) -> Measured:
+    def measured(self, engine: Engine, shape: str, rate: int, seconds: float, warm_up_s: float) -> Measured:
         self.count += 1
         read, written = f"in{self.count}", f"out{self.count}"
         self.log.topics.create(read, partitions=PARTITIONS)
@@ -79,9 +82,9 @@ class Bench:
         self.log.topics.create(written, partitions=PARTITIONS, config=appended)
         sending = [sys.executable, "-m", "bench.latency.sending", json.dumps({"bootstrap.servers": self.bootstrap})]
         with contextmanager(engine)(shape, read, written) as side:
-            whole = WARM_UP_S + seconds
+            whole = warm_up_s + seconds
             process = subprocess.Popen([*sending, read, str(rate), str(whole)], stdout=subprocess.PIPE, text=True)
-            tended(side, WARM_UP_S)
+            tended(side, warm_up_s)
             before, started = side.spent_s(), time.time()
             tended(side, seconds)
             cores = (side.spent_s() - before) / (time.time() - started)
@@ -133,6 +136,14 @@ class Bench:
         return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
 
 
+def short_s(epoch_s: int) -> float:
+    """For how long a flow in real time has epochs that are shorter than its own."""
+    length_s, whole_s = realtime.FIRST_EPOCH_MS / 1_000, 0.0
+    while 0 < length_s < epoch_s:
+        whole_s, length_s = whole_s + length_s, 2 * length_s
+    return whole_s
+
+
 def tended(side: Side, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -146,8 +157,9 @@ def main() -> None:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--epochs", default="10,60", help="seconds, of the flows in real time")
     parser.add_argument("--ends", type=int, default=10)
-    parser.add_argument("--no-flink", action="store_true")
+    parser.add_argument("--engines", default=f"{REAL_TIME},{EPOCHS},{FLINK}")
     given = parser.parse_args()
+    chosen = given.engines.split(",")
     epochs, rates, shapes = (each.split(",") for each in (given.epochs, given.rates, given.shapes))
     shortest = min(map(int, epochs)) * given.ends
     found: dict[str, Measured] = {}
@@ -160,16 +172,22 @@ def main() -> None:
         stack.callback(local.down, settings)
         bench = Bench(Path(name))
         stack.callback(close, bench.spark)
-        engines = {
-            f"real time {epoch} s": (bench.millrace(f"{epoch} seconds"), int(epoch) * given.ends) for epoch in epochs
-        }
-        engines["epochs"] = bench.millrace(None), shortest
-        if not given.no_flink:
-            engines[FLINK] = bench.flink(stack.enter_context(Flink(Path(name), OPTIONS, ()))), shortest
+        engines = {}
+        for epoch_s in map(int, epochs) if REAL_TIME in chosen else ():
+            short = short_s(epoch_s) + PAUSES_S
+            engines[f"real time {epoch_s} s"] = bench.millrace(f"{epoch_s} seconds"), epoch_s * given.ends, short
+        if EPOCHS in chosen:
+            engines[EPOCHS] = bench.millrace(None), shortest, 0.0
+        if FLINK in chosen:
+            engines[FLINK] = bench.flink(stack.enter_context(Flink(Path(name), OPTIONS, ()))), shortest, 0.0
+        cold = {REAL_TIME, FLINK}  # the two JVMs
         for rate in rates:
             for shape in shapes:
-                for engine, (side, seconds) in engines.items():
-                    one = found[f"{shape} {rate} {engine}"] = bench.measured(side, shape, int(rate), seconds)
+                for engine, (side, seconds, short) in engines.items():
+                    jvm = FLINK if engine == FLINK else REAL_TIME
+                    warm_up_s = max(short, FIRST_WARM_UP_S if jvm in cold else WARM_UP_S)
+                    cold.discard(jvm)
+                    one = found[f"{shape} {rate} {engine}"] = bench.measured(side, shape, int(rate), seconds, warm_up_s)
                     told = "  ".join(f"{name} {value:8,.1f}" for name, value in one.ms.items())
                     print(
                         f"{shape:10} {int(rate):6,}/s  {engine:15} {told} ms  {one.cores:.2f} cores, {one.rows:,} rows",
@@ -179,7 +197,7 @@ def main() -> None:
         f"{name} {quantile}": round(found[f"{' '.join(name.split()[:2])} {FLINK}"].ms[quantile] / one.ms[quantile], 2)
         for name, one in found.items()
         for quantile in ("p50", "p99")
-        if "real time" in name and not given.no_flink
+        if "real time" in name and FLINK in chosen
     }
     figures = {name: {**one.ms, "cores": one.cores} for name, one in found.items()}
     print(json.dumps({"bench": "latency", "ratios": ratios, "figures": figures, "peer": f"Flink {VERSION}"}))

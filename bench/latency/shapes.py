@@ -1,7 +1,8 @@
 """What is measured: the same work as a Millrace flow and as Flink SQL, from least to most.
 
-Every shape gives a row for (almost) every event, with the moment at which that was sent. Flink's windows are by the
-time of day: by event time they would wait for the watermark, which a lookback does not.
+Every shape gives a row for (almost) every event, with the moment at which that was sent. Flink's windows and patterns
+are by the time of day: by event time they would wait for the watermark, which a lookback does not. Our patterns take
+rows as they come, for the same reason.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def _match(events: DataFrame) -> DataFrame:
         pattern="low high",
         define={"low": "n < 5", "high": "n >= 5"},
         within="1 minute",
+        order="arrival",
         measures={"id": mr.last("high.id"), "sent": mr.last("high.sent")},
         late=mr.late.drop(),
     )

@@ -39,6 +39,14 @@ def project(settings: Settings, bootstrap: str, tmp_path: Path) -> Project:
     return Project(own, Log(own))
 
 
+@pytest.fixture
+def whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In real time the first epochs are as long as all others: for tests that look into one."""
+    from millrace.engine import realtime
+
+    monkeypatch.setattr(realtime, "FIRST_EPOCH_MS", 0)
+
+
 @pytest.fixture(scope="session")
 def until() -> Callable[..., None]:
     from tests.command import until

@@ -102,6 +102,26 @@ MISTAKES: dict[str, tuple[str, Body, Mapping[str, Any]]] = {
         lambda p: p.withColumn("k", F.lit(0)).groupBy(F.window("at", "1 minute"), "k").count(),
         {"emit": "final"},
     ),
+    "a lookback by a constant": (
+        "constant-key",
+        lambda p: mr.lookback(p.withColumn("k", F.lit(1)), by="k", n=mr.count(over="1 hour"), late=mr.late.drop()),
+        {},
+    ),
+    "first rows of a constant": (
+        "constant-key",
+        lambda p: mr.dedup(p.withColumn("k", F.lit("all")), on="k", late=mr.late.drop()),
+        {},
+    ),
+    "a real-time answer of a topic whose key nobody says": (
+        "uncertain-repeat",
+        lambda p: mr.lookback(p, by="user", n=mr.count(over="1 hour"), late=mr.late.drop()),
+        {"mode": "realtime"},
+    ),
+    "a real-time answer of two topics": (
+        "uncertain-repeat",
+        lambda a, b: mr.latest(a.unionByName(b), by="user"),
+        {"mode": "realtime"},
+    ),
     "a grace of a month": ("long-lateness", lambda p: counted(p, by="url", late=mr.late.allow("30 days")), {}),
     "corrections for a month": ("long-lateness", lambda p: counted(p, by="url", late=mr.late.update("30 days")), {}),
     "a month before rows go aside": (
@@ -141,6 +161,9 @@ NEAR_MISSES: dict[str, tuple[Body, Mapping[str, Any]]] = {
         {"key": "k"},
     ),
     "a window over all rows": (lambda p: counted(p), {}),
+    "the best of all rows": (lambda p: mr.top(p, 3, by=(), order="-user", emit="updates"), {}),
+    "a real-time answer that is told once": (lambda p: counted(p, by="user"), {"mode": "realtime"}),
+    "real time, row by row": (lambda p: p.where("user > 5"), {"mode": "realtime"}),
     "a session over all rows": (
         lambda p: mr.session(p, "1 hour", n=mr.distinct("user"), emit="final", late=mr.late.drop()),
         {},
@@ -181,6 +204,29 @@ def test_the_line_is_that_of_the_mistake_where_spark_knows_it(spark: SparkSessio
     assert finding.where.line == recent.__code__.co_firstlineno + 2
     assert finding.what == "flow0 calls current_timestamp()"
     assert "'at'" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "by", "says"),
+    [
+        ("user", 2, "user", None),
+        ("user", 2, ["url", "user"], None),
+        (None, 1, "user", None),
+        ("url", 2, "page", None),  # nobody can tell
+        ("url", 3, "user", "it is by user, and views is in 3 partitions by url"),
+        (["user", "url"], 2, "user", "it is by user, and views is in 2 partitions by user, url"),
+        (None, 2, "user", "views has 2 partitions, and nobody says by what key it is written"),
+    ],
+)
+def test_whether_a_repeat_is_known_in_real_time(
+    spark: SparkSession, project: Settings, key: Any, partitions: int, by: Any, says: str | None
+) -> None:
+    app = App("shop")
+    views = app.topic("views", VIEWS, time="at", lateness="10 seconds", partitions=partitions, key=key)
+    body: Body = lambda p: mr.latest(p.withColumn("page", F.lower("url")), by=by)  # noqa: E731
+    app.stream(views, name="newest", mode="realtime")(body)
+    found = lint(app, project, spark).findings
+    assert [finding.what.partition("first: ")[2] for finding in found] == ([] if says is None else [says])
 
 
 def test_which_side_of_a_join_grows(spark: SparkSession, project: Settings) -> None:

@@ -13,16 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from millrace.engine import Run
+from millrace.engine import Run, realtime
 from millrace.engine.stopping import epochs
 from millrace.errors import OptionInvalid, RealTimeRefused, SlotsTooFew
 from millrace.flow import App, Topic
+from millrace.kernel.calling import operator
 from millrace.testing.plugin import JAVA_OPTIONS
 from tests.command import start, until
 from tests.engine.conftest import Project
 from tests.engine.test_run import checkpoint, is_whole
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("whole_epochs")]
 
 EVENTS = "id long, key string, at timestamp"
 # Longer than anything here takes: what comes out meanwhile did not wait for an epoch's end.
@@ -118,6 +119,30 @@ def test_rows_leave_at_once_and_a_stop_ends_the_epoch(project: Project, spark: S
     assert 45 <= len(given) == len(set(given)) <= 50  # the run that ends read what was there when it began
 
 
+def test_the_first_epochs_are_short_and_grow(
+    project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(realtime, "FIRST_EPOCH_MS", 20)
+    project.log.topics.create("events", partitions=2)
+    heard = []
+    with Run(app_of(), project.settings, spark=spark, only=["counts"]) as run:
+
+        def ended(count: int) -> bool:
+            heard.extend(run.poll())
+            return len(epochs(checkpoint(project, "counts", "now") / "commits")) >= count and len(heard) >= count
+
+        for count in (2, 4):
+            write(project, 5 * (count - 2), 5 * count)
+            until(lambda count=count: ended(count), f"{count} epochs' ends", 120)  # type: ignore[misc]
+        until(lambda: ended(4) and counted(project) == truth(20), "20 events", 120)
+        heard.extend(run.stop())
+    assert sum(each.rows_in for each in heard) == 20
+    assert [each.epoch for each in heard] == list(range(len(heard)))
+    most = operator(spark, "FirstEpochs").mostMs
+    assert [most(1_000, after) for after in (0, 1, 2, 5)] == [1_000, 2_000, 4_000, 32_000]
+    assert most(1_000, 31) > 10**18  # as long as the flow's own
+
+
 @pytest.mark.turn(1, 2)
 def test_the_first_rows_of_each_key_are_told_as_they_change(project: Project, spark: SparkSession) -> None:
     project.log.topics.create("events", partitions=2)
@@ -201,7 +226,6 @@ def test_kill_9_in_an_epoch_and_what_the_terminal_says(project: Project) -> None
     with start("run", cwd=folder) as first:
         write(project, 0, 20)
         until(lambda: there(20), "the first part", 150)
-        assert not epochs(checkpoint(project, "counts", "now") / "commits")
         first.send_signal(signal.SIGKILL)
         first.wait()
     with start("run", cwd=folder) as again:
@@ -247,12 +271,19 @@ def test_refused_rows_go_to_their_topic_at_once(project: Project, spark: SparkSe
         put(3, "2026-01-01T00:00:31Z")
         put(4, "2026-01-01T01:00:00Z")
         until(lambda: len(there("too-late")) == 1 and len(there("counts")) == 3, "both outputs", 120)
-    (late,) = (record.json() for record in project.log.read("too-late"))
+        # One that the broker does not take fails the flow, which does its epoch again, until it is taken.
+        project.log.topics.alter("too-late", config={"max.message.bytes": "10"})
+        put(5, "2026-01-01T00:00:32Z")
+        until(lambda: there("counts") and run.standings["counts"].state == "restarting", "a failure", 120)
+        assert "too-late" in (run.standings["counts"].error or "")
+        project.log.topics.alter("too-late", config={"max.message.bytes": "1000000"})
+        until(lambda: {row["row"]["id"] for row in there("too-late")} == {3, 5}, "the other late row", 120)
+    late = next(record.json() for record in project.log.read("too-late"))
     assert (late["row"]["id"], late["window_start"][:19]) == (3, "2026-01-01T00:00:00")
 
 
 def joined(events: DataFrame, others: DataFrame) -> DataFrame:
-    return mr.join(events, others, on="id", within=("0 seconds", "1 minute"))
+    return mr.join(events, others, on="id", within=("0 seconds", "1 minute"), how="left")
 
 
 def named(events: DataFrame) -> DataFrame:
@@ -270,7 +301,7 @@ def told_once(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("body", "inputs", "emit", "named"),
     [
-        (joined, 2, None, "a join of two streams"),
+        (joined, 2, None, "a join of two streams by Spark"),
         (named, 1, None, "the Python function upper"),
         (in_sessions, 1, "updates", "Spark's session_window"),
         (told_once, 1, "final", "an aggregate that is told once"),

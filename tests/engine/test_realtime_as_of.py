@@ -13,7 +13,7 @@ from millrace.engine import Run
 from tests.command import until
 from tests.engine.conftest import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("whole_epochs")]
 
 
 @pytest.mark.turn(2, 3)

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.engine import Run
-from tests.command import until
+from tests.command import millrace, until
 from tests.engine.conftest import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("whole_epochs")]
 
 SMALL_THEN_LARGE = {"small": "amount < 2", "large": "amount > 500"}
 
@@ -49,14 +49,21 @@ def test_a_match_leaves_with_the_row_that_decides_it(project: Project, spark: Sp
 
         until(there, f"matches of {tries}", 120)
 
+    (project.settings.folder / "millrace.toml").write_text(f'prefix = "{project.settings.prefix}"\n')
     project.log.topics.create("payments", partitions=1)
     with Run(app, project.settings, spark=spark) as run:
         pay(1, 1, 900, 1, second=0)
         come(run, [2])
         pay(1, 1, 900, 1, 1, second=4)  # what came first is held while the epoch goes on
         come(run, [2, 3])
-        run.stop()
+        # Of two small payments either may begin the next match.
+        assert [each.partial_matches for each in run.stop()] == [2]
     with Run(app, project.settings, spark=spark) as run:
+        # While it runs, another process sees what was committed.
+        shown = millrace("state", "tested", "--key", "c", "--json", cwd=project.settings.folder)
+        assert shown.returncode == 0, shown.stderr
+        (kept,) = json.loads(shown.stdout)
+        assert kept["facts"]["partial_matches"] == len(kept["entries"]) == 2
         pay(900, second=9)
         come(run, [2, 3, 2])
-        run.stop()
+        assert [each.partial_matches for each in run.stop()] == [0]

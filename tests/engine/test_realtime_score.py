@@ -16,7 +16,7 @@ from tests.engine.conftest import Project
 from tests.engine.test_run import checkpoint
 from tests.flow.test_score import Ml
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("whole_epochs")]
 
 
 @pytest.mark.turn(2, 3)

@@ -20,7 +20,7 @@ from tests.command import until
 from tests.engine.conftest import Project
 from tests.engine.test_run import checkpoint
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("whole_epochs")]
 
 ORDERS = ("order", "customer", "amount")
 CUSTOMERS = ("id", "region")

@@ -17,8 +17,11 @@ from pyspark.sql import functions as F
 import millrace as mr
 from millrace.errors import OptionInvalid
 from millrace.flow.columns import WATERMARK
+from millrace.flow.lateness import LATE_METRIC
 from millrace.kernel import clock
+from millrace.kernel import join as kernel
 from millrace.model.joins import IntervalJoin, Row
+from millrace.testing.checkpoints import forget_commit
 
 pytestmark = pytest.mark.spark
 
@@ -29,15 +32,22 @@ SCHEMA = "key string, at timestamp, name string, partition int"
 
 
 class Query:
-    """Two folders of files, one file of each an epoch."""
+    """Two or three folders of files, one file of each an epoch."""
 
-    def __init__(self, spark: SparkSession, folder: Path, **given: Any) -> None:
-        self.spark, self.folder, self.given = spark.newSession(), folder, given
-        self.rows: list[tuple[str | None, str | None]] = []
-        self.told: dict[int, list[tuple[str | None, str | None]]] = {}
-        self.dropped = 0
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        third: tuple[str, str] | None = None,
+        counts: bool = False,
+        **given: Any,
+    ) -> None:
+        self.spark, self.folder, self.given, self.third = spark.newSession(), folder, given, third
+        self.counts = counts
+        self.told: dict[int, list[tuple[str | None, ...]]] = {}
+        self.late: dict[int, int] = {}
         clock.install(self.spark)
-        for side in ("left", "right"):
+        for side in ("left", "right", "third"):
             (folder / side).mkdir()
 
     def write(self, side: str, number: int, rows: list[Row]) -> None:
@@ -63,6 +73,13 @@ class Query:
     def run(self) -> None:
         joined = mr.join(self._frame("left"), self._frame("right"), on="key", **self.given)
         assert joined.columns == ["key", "at", "name", "right_at", "right_name"]
+        if self.third:
+            others = self._frame("third").withColumnsRenamed({"name": "third_name"})
+            joined = mr.join(joined, others, on="key", within=self.third, times=("at", None), prefix="third_")
+        if self.counts:
+            counted: Any = {"emit": "final", "late": mr.late.drop(), "n": mr.count()}
+            windows = mr.window(joined, "10 seconds", by="key", time="at", **counted)
+            joined = windows.select("key", F.col("window_start").cast("long").cast("string"), F.col("n").cast("string"))
         query = (
             joined.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
             .foreachBatch(self._keep)
@@ -71,10 +88,14 @@ class Query:
         )
         query.awaitTermination()
         for report in query.recentProgress:
-            self.dropped += sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
+            dropped = sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
+            told = report["observedMetrics"].items()
+            refused = sum(row["refused"] for name, row in told if name.startswith(LATE_METRIC))
+            self.late[report["batchId"]] = dropped + refused
 
     def _keep(self, rows: DataFrame, epoch: int) -> None:
-        self.told[epoch] = [(row.name, row.right_name) for row in rows.collect()]
+        names = ["name", "right_name", *(["third_name"] if self.third else [])]
+        self.told[epoch] = [tuple(row) for row in (rows if self.counts else rows.select(names)).collect()]
 
     def watermarks(self) -> dict[int, int]:
         found = {}
@@ -97,11 +118,24 @@ def made(draw: random.Random, number: int, side: str, late: bool) -> list[Row]:
 
 @pytest.mark.parametrize(
     ("how", "within", "late"),
-    [("inner", ("0 s", "15 s"), False), ("left", ("-5 s", "5 s"), True), ("full", ("2 s", "12 s"), False)],
+    [
+        ("inner", ("0 s", "15 s"), True),
+        ("inner", ("-12 s", "-2 s"), False),
+        ("left", ("-5 s", "5 s"), True),
+        ("full", ("2 s", "12 s"), False),
+    ],
 )
 def test_pairs_and_rows_without_one(
-    spark: SparkSession, tmp_path: Path, how: str, within: tuple[str, str], late: bool
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    within: tuple[str, str],
+    late: bool,
 ) -> None:
+    # So little that some keys have several parts.
+    monkeypatch.setattr(kernel, "MOST_INLINE", 200)
+    monkeypatch.setattr(kernel, "MOST_TOGETHER", 300)
     draw = random.Random(how)
     query = Query(spark, tmp_path, within=within, how=how)
     parts = [(made(draw, number, "left", late), made(draw, number, "right", late)) for number in range(6)]
@@ -111,23 +145,80 @@ def test_pairs_and_rows_without_one(
             query.write("left", number, left)
             query.write("right", number, right)
         query.run()
+        if begin == 0:  # as if it had ended after the results and before the commit
+            forget_commit(tmp_path / "checkpoint")
 
     first_us, last_us = (int(each.split()[0]) * SECOND for each in within)
     model, watermarks, before, todo = IntervalJoin(first_us, last_us), query.watermarks(), 0, [*parts, last]
-    found: list[tuple[str | None, str | None]] = []
+    found: list[tuple[str | None, ...]] = []
     for epoch in sorted(query.told):
         found += query.told[epoch]
         if todo:
-            model.epoch(*todo.pop(0), late_watermark=before)
+            # Spark's own looks at the watermark of the epoch before, and whether it has reached a row.
+            model.epoch(*todo.pop(0), late_before=watermarks[epoch] if how == "inner" else before and before + 1)
         before = watermarks[epoch]
-    expected = [(one.name, two.name) for one, two in model.pairs()]
+    expected: list[tuple[str | None, ...]] = [(one.name, two.name) for one, two in model.pairs()]
     left, right = model.alone(before)
     expected += [(row.name, None) for row in left] if how != "inner" else []
     expected += [(None, row.name) for row in right] if how == "full" else []
     assert Counter(found) == Counter(expected)
     assert len(expected) > 50
     assert (model.late > 0) == late
-    assert query.dropped == model.late
+    assert sum(query.late.values()) == model.late
+
+
+def test_three_streams_around_one_of_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "MOST_INLINE", 200)
+    monkeypatch.setattr(kernel, "MOST_TOGETHER", 300)
+    draw = random.Random("three")
+    query = Query(spark, tmp_path, within=("-3 s", "5 s"), third=("-12 s", "2 s"))
+    sides = ("left", "right", "third")
+    parts = [[made(draw, number, side, True)[:30] for side in sides] for number in range(5)]
+    for begin, end in ((0, 3), (3, 5)):
+        for number in range(begin, end):
+            for side, rows in zip(sides, parts[number], strict=True):
+                query.write(side, number, rows)
+        query.run()
+        if begin == 0:
+            forget_commit(tmp_path / "checkpoint")
+
+    two, three = IntervalJoin(-3 * SECOND, 5 * SECOND), IntervalJoin(-12 * SECOND, 2 * SECOND)
+    watermarks, todo, found = query.watermarks(), list(parts), []
+    for epoch in sorted(query.told):
+        found += query.told[epoch]
+        if todo:
+            left, right, third = todo.pop(0)
+            two.epoch(left, right, watermarks[epoch])
+            three.epoch(left, third, watermarks[epoch])
+    expected = [(a.name, b.name, d.name) for a, b in two.pairs() for c, d in three.pairs() if a is c]
+    assert Counter(found) == Counter(expected)
+    assert len(expected) > 50
+    assert two.late > 0
+
+
+def test_what_stands_behind_a_join_waits_for_pairs_that_are_older_than_the_watermark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    draw = random.Random("behind")
+    query = Query(spark, tmp_path, within=("0 s", "30 s"), counts=True)
+    last = [Row("end", (START + 3600) * SECOND, "end")]
+    parts = [*((made(draw, n, "left", False), made(draw, n, "right", False)) for n in range(6)), (last, last)]
+    for begin, end in ((0, 4), (4, 7)):
+        for number, (left, right) in enumerate(parts[begin:end], begin):
+            query.write("left", number, left)
+            query.write("right", number, right)
+        query.run()
+        if begin == 0:
+            forget_commit(tmp_path / "checkpoint")
+
+    model = IntervalJoin(0, 30 * SECOND)
+    for left, right in parts:
+        model.epoch(left, right, 0)
+    counts = Counter((one.key, one.time // (10 * SECOND) * 10) for one, _ in model.pairs() if one.key != "end")
+    expected = [(key, str(window), str(n)) for (key, window), n in counts.items()]
+    assert Counter(row for rows in query.told.values() for row in rows) == Counter(expected)
+    assert sum(query.late.values()) == 0
+    assert len(expected) > 50
 
 
 def test_the_impression_and_the_click(spark: SparkSession) -> None:

@@ -2,8 +2,8 @@
 
 In `tests/golden/<version>/` are the events and records that all of them read (`in` and `records`: the checkpoints have
 read the first BEFORE files, the others are for the test) and for each operator its folder as an archive: Spark's
-checkpoint, the clock's, and the rows that were told. Those of a version that is out are never made anew: there
-are such in the world.
+checkpoint, the clock's, and the rows that were told. Those that are there are never made anew: there are such in the
+world.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import millrace
-from tests.kernel.specimens import SPECIMENS, Specimen, made, write
+from tests.kernel.specimens import SPECIMENS, Specimen, made, read, write
 
 BEFORE, AFTER = 4, 2
 HERE = Path(__file__).parent
@@ -62,9 +62,13 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def make(spark: SparkSession, target: Path) -> None:
     parts = made(random.Random("golden"), BEFORE + AFTER)
-    for number, part in enumerate(parts):
-        write(target, number, part)
+    if not (target / "in").is_dir():
+        for number, part in enumerate(parts):
+            write(target, number, part)
+    assert read(target) == parts
     for name, specimen in SPECIMENS.items():
+        if (target / f"{name}.zip").exists():
+            continue
         folder = Path(tempfile.mkdtemp(prefix="millrace-golden-"))
         for number, part in enumerate(parts[:BEFORE]):
             write(folder, number, part)
@@ -85,7 +89,7 @@ def main() -> None:
     from millrace.engine.session import close, session
 
     target = HERE / millrace.__version__
-    target.mkdir()
+    target.mkdir(exist_ok=True)
     settings = config.load(Path(tempfile.mkdtemp(prefix="millrace-golden-")))
     options = {"spark.sql.shuffle.partitions": "2"}
     spark = session(replace(settings, spark=replace(settings.spark, options=options)), "local[2]", "golden")

@@ -19,7 +19,20 @@ from millrace.engine.operators import kept
 from millrace.engine.state import Shown, State
 from millrace.errors import StateNewer
 from tests.golden.make import BEFORE, HERE, unpack
-from tests.kernel.specimens import HELD, MINUTE, SECOND, SPECIMENS, Event, Part, held_of, played, read, us, write
+from tests.kernel.specimens import (
+    HELD,
+    MINUTE,
+    SECOND,
+    SPECIMENS,
+    Event,
+    Part,
+    bases,
+    held_of,
+    played,
+    read,
+    us,
+    write,
+)
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -52,11 +65,16 @@ def shown_as_the_model_has_it(spark: SparkSession, folder: Path, name: str, part
     for _, watermark, part in played(folder, parts):
         twin.epoch(part, watermark)
     state = State(spark, folder, name)
-    (size,) = state.sizes()
-    assert size.rows >= size.keys > 0
-    assert size.bytes > 10 * size.rows
-    assert (size.next_timer is not None) == (name not in ("latest", "lookup", "table"))
-    given = {"lookup": ["a"], "table": ["a"], "match": [OPEN]}.get(name, [KEY])
+    sizes = [size for size in state.sizes() if size.operator != "consolidate"]
+    assert len(sizes) == (3 if name == "signed" else 1)
+    for size in sizes:
+        assert size.rows >= size.keys > 0
+        assert size.bytes > 10 * size.rows
+        assert (size.next_timer is not None) == (name not in ("latest", "lookup", "table", "signed"))
+    if name == "signed":
+        signed(state, twin.model, parts)
+        return
+    given = {"lookup": ["a"], "table": ["a"], "as_of": ["a"], "match": [OPEN]}.get(name, [KEY])
     found, more = state.shown(given, 1_000)
     assert not more
     assert all(list(each.key.values()) == given or name == "top" for each in found)
@@ -122,6 +140,39 @@ def table(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
     assert [entry for each in found for entry in each.entries] == [json.loads(row) for row in rows] != []
 
 
+def as_of(found: list[Shown], model: Any, watermark: int, _: list[Event]) -> None:
+    """From the version that the first event has which may still be corrected."""
+    (shown,) = found
+    events = {each.event.value: each.event.time for each in model.kept if each.event.key == ("a",)}
+    assert {each["id"]: at(each["time"]) for each in shown.facts["events"]} == events != {}
+    versions = {time: each.row for time, each in model.versions[("a",)].items()}
+    first = max((time for time in versions if time <= min(watermark - 20 * SECOND, *events.values())), default=0)
+    told = {at(each["since"]): None if each["gone"] else each["name"] for each in shown.entries}
+    # What is before it may stay until somebody comes to the key again.
+    assert {time: row for time, row in versions.items() if time >= min(first, *told)} == told
+    assert len(told) > 1
+    assert [each["until"] for each in shown.entries] == [*(each["since"] for each in shown.entries[1:]), None]
+
+
+def signed(state: State, held: Any, parts: list[Part]) -> None:
+    """Each step by a key of its own: both sides of a join, a group's measures, how often a row is there."""
+    tables = bases(max(event.id for part in parts for event in part.events))
+    (joined,) = (each for each in state.shown(["2"], 1_000)[0] if each.operator == "join")
+    assert joined.key == {"ak": 2}
+    for side, name, columns in (("left", "a", ("ak", "ag", "ax", "af")), ("right", "b", ("bk", "bx"))):
+        rows = {
+            tuple(each[column] for column in columns): each["times"] for each in joined.entries if each["side"] == side
+        }
+        assert rows == {row: count for row, count in tables[name].rows.items() if row[0] == 2} != {}
+        assert joined.facts[f"{side}_rows"] == len(rows)
+    (group,) = (each for each in state.shown(["g1"], 1_000)[0] if each.operator == "aggregate")
+    assert [("g1", *each.values()) for each in group.entries] == [row for row in held["groups"] if row[0] == "g1"] != []
+    found, _ = state.shown(["null", "g2"], 1_000)
+    (once,) = found
+    assert (once.operator, once.key) == ("distinct", {"ak": None, "ag": "g2"})
+    assert once.facts == {"rows": held["few"][None, "g2"]}
+
+
 def at(text: str) -> int:
     return us(datetime.fromisoformat(text))
 
@@ -138,6 +189,7 @@ CHECKS: dict[str, Callable[[list[Shown], Any, int, list[Event]], None]] = {
     "dedup": dedup,
     "lookup": table,
     "table": table,
+    "as_of": as_of,
 }
 
 
@@ -161,6 +213,6 @@ def test_a_form_of_a_newer_version_is_named(spark: SparkSession, tmp_path: Path)
     definition.remember(tmp_path, definition.Definition((), (), 2, kept=(told,)))
     state = State(spark, tmp_path, "dedup")
     (row, *_) = state._read(state.operators[0], stateVarName="given").collect()
-    newer = Row(key=row.key, value=Row(value=bytearray([99, *row.value.value[1:]])))
+    newer = Row(known=b"", parts=row.key, key=row.key, value=Row(value=bytearray([99, *row.value.value[1:]])))
     with pytest.raises(StateNewer, match="its state has form 99, and this one knows up to 1"):
         list(state._of_keys(state.operators[0], "given", [newer], 20))

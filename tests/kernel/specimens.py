@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +28,10 @@ from millrace.capture.database import Column
 from millrace.errors import Where
 from millrace.flow import lookups
 from millrace.flow.places import compiled
-from millrace.model import dedup, latest, lookback, lookup, match, top, windows
+from millrace.kernel import signed
+from millrace.kernel.calling import unpacked
+from millrace.model import as_of, dedup, latest, lookback, lookup, match, top, windows
+from millrace.model import signed as bags
 from tests.kernel import epochs
 from tests.kernel.epochs import SECOND, hopping
 
@@ -42,6 +45,7 @@ TABLE = CapturedTable(
 )
 ITEMS = "abcdef"
 OUT = "out"
+By: TypeAlias = str | list[str]
 
 
 class Event(NamedTuple):
@@ -90,13 +94,13 @@ def made(draw: random.Random, count: int) -> list[Part]:
             events.append(Event(id_, key, time, draw.randint(0, 9), price, draw.choice(ITEMS)))
         for item in draw.sample(ITEMS, 3):
             offset += 1
-            changes.append(_change(draw, item, offset))
+            changes.append(changed(draw, item, offset))
         parts.append(Part(events, changes))
     parts.append(Part([Event(id_ + 1, "end", us(START) + 3_600 * SECOND, 1, None, "a")], []))
     return parts
 
 
-def _change(draw: random.Random, item: str, offset: int) -> latest.Change:
+def changed(draw: random.Random, item: str, offset: int) -> latest.Change:
     value = None
     if draw.random() < 0.7:
         row = {"item": item, "name": f"{item} {offset}"}
@@ -153,9 +157,10 @@ class Twin:
 
 @dataclass(frozen=True)
 class Specimen:
-    """`build` makes the query of (events, records), `shown` what is compared of a row, `twin` a new model of it."""
+    """`build` makes the query of (events, records), by the key or those columns that stand for it; `shown` is what is
+    compared of a row, `twin` a new model of it."""
 
-    build: Callable[[DataFrame, DataFrame], DataFrame]
+    build: Callable[..., DataFrame]
     shown: Callable[[Row], Any]
     twin: Callable[[], Twin]
 
@@ -272,9 +277,9 @@ def _session_row(row: Row) -> Any:
 MINUTE = 60 * SECOND
 
 
-def _lookback(rows: DataFrame, _: DataFrame) -> DataFrame:
+def _lookback(rows: DataFrame, _: DataFrame, by: By = "key") -> DataFrame:
     return mr.lookback(
-        rows, by="key", late=mr.late.allow("20 seconds"), correct=True,
+        rows, by=by, late=mr.late.allow("20 seconds"), correct=True,
         n=mr.count(over="1 minute"), total=mr.sum("amount", over="30 seconds"),
         items=mr.distinct("item", over="1 minute"),
         lately=mr.last_n("item", 3, over="1 minute"), dear=mr.max("price", over="1 minute"),
@@ -306,9 +311,9 @@ PATTERN = "small{2,} large"
 SMALL, LARGE = 5, 7
 
 
-def _match(rows: DataFrame, _: DataFrame) -> DataFrame:
+def _match(rows: DataFrame, _: DataFrame, by: By = "key") -> DataFrame:
     return mr.match(
-        rows, by="key", pattern=PATTERN, define={"small": f"amount <= {SMALL}", "large": f"amount >= {LARGE}"},
+        rows, by=by, pattern=PATTERN, define={"small": f"amount <= {SMALL}", "large": f"amount >= {LARGE}"},
         within="40 seconds", late=mr.late.drop(),
         measures={"n": mr.count(), "total": mr.sum("amount"), "last": mr.last("large.item")},
     )  # fmt: skip
@@ -333,14 +338,14 @@ def _match_twin() -> Twin:
 
 
 # The best rows: in windows that close, known by their items with a time to live, and the newest alone.
-def _best(rows: DataFrame, _: DataFrame) -> DataFrame:
-    by, order = ["key", "window_end"], ["-amount", "id"]
+def _best(rows: DataFrame, _: DataFrame, by: By = "key") -> DataFrame:
+    every = [*([by] if isinstance(by, str) else by), "window_end"]
     ended = rows.withColumnRenamed("ends", "window_end")
-    return mr.top(ended, 2, by=by, order=order, emit="final", late=mr.late.allow("20 seconds"))
+    return mr.top(ended, 2, by=every, order=["-amount", "id"], emit="final", late=mr.late.allow("20 seconds"))
 
 
-def _players(rows: DataFrame, _: DataFrame) -> DataFrame:
-    given: Any = {"by": "key", "of": "item", "order": ["-amount", "id"], "emit": "updates", "ttl": "40 seconds"}
+def _players(rows: DataFrame, _: DataFrame, by: By = "key") -> DataFrame:
+    given: Any = {"by": by, "of": "item", "order": ["-amount", "id"], "emit": "updates", "ttl": "40 seconds"}
     return mr.top(rows, 2, late=mr.late.drop(), **given)
 
 
@@ -402,24 +407,145 @@ def _table_twin() -> Twin:
     return Twin(model, epoch)
 
 
+# The row of an event's time: changes are 5 s apart, some come after later ones, and events are told again.
+AS_OF_GRACE = 20 * SECOND
+
+
+def _change_us(offset: int) -> int:
+    return us(START) + (offset * 5 - offset % 4 * 6) * SECOND
+
+
+def _as_of(rows: DataFrame, records: DataFrame) -> DataFrame:
+    seconds = F.expr("offset * 5 - offset % 4 * 6")
+    timed = records.withColumn("timestamp", F.timestamp_seconds(F.lit(us(START) // SECOND) + seconds))
+    table = timed.select(F.from_json("key", "item string, name string").alias("row")).select("row.*")
+    known = lookups.Known(TABLE, timed, lambda found: found.where("error is null"), lambda _: timed)
+    late = mr.late.allow("20 seconds")
+    return mr.as_of(rows, lookups.offer(table, known), on="item", emit="updates", late=late, lateness="5 seconds")
+
+
+def _as_of_twin() -> Twin:
+    model = as_of.AsOf(final=False, grace=AS_OF_GRACE)
+    newest: dict[str, as_of.Change] = {}
+
+    def versions(change: latest.Change) -> Iterator[as_of.Change]:
+        """Never before the change that it follows. Nothing is gone that was not there."""
+        assert change.key is not None
+        item, before = json.loads(change.key)["item"], newest.get(change.key)
+        row = None if change.value is None else json.loads(change.value)["after"]["name"]
+        if row is None and (before is None or before.row is None):
+            return
+        time = max(_change_us(change.offset), before.time if before else 0)
+        newest[change.key] = as_of.Change((item,), time, row, change.offset)
+        yield newest[change.key]
+
+    def epoch(part: Part, watermark: int) -> list[Any]:
+        changes = [each for change in part.changes for each in versions(change)]
+        told = model.epoch(changes, [as_of.Event((each.item,), each.time, each.id) for each in part.events], watermark)
+        return [[each.event.value, each.row, *_replaced(each.replaces)] for each in told.results]
+
+    return Twin(model, epoch)
+
+
+def _replaced(before: as_of.Answer | None) -> tuple[bool, Any]:
+    return before is not None, None if before is None else before.row
+
+
+# Signed rows: the tables hold what the last events say, whose numbers make their columns.
+LAST = 200
+ENDS = ("groups", "once", "few")
+SIGNED_MEASURES = (
+    bags.Measure("n", "count"), bags.Measure("total", "sum", ("ax",)), bags.Measure("least", "min", ("bx",)),
+    bags.Measure("most", "max", ("ax",)), bags.Measure("different", "distinct", ("ax",)),
+    bags.Measure("mean", "avg", ("af",)),
+)  # fmt: skip
+
+
+def _chain(chain: Any, measures: Any, few: Any) -> Any:
+    """The same steps on Spark and in the model."""
+    chain = chain.copy("a", into="once").copy("a", into="few")
+    chain = chain.join("a", "b", on=[("ak", "bk")], how="left", into="joined")
+    chain = chain.aggregate("joined", by=["ag"], measures=measures, into="groups")
+    chain = chain.select("once", few, into="once").distinct("once", into="once")
+    return chain.select("few", few, into="few").consolidate("few", into="few")
+
+
+def _signed(rows: DataFrame, _: DataFrame) -> DataFrame:
+    said = F.expr(f"inline(array(struct(id, 1 AS diff), struct(id - {LAST} AS id, -1 AS diff)))")
+    told = rows.select(said).where("id > 0").withColumnRenamed("diff", signed.DIFF)
+    key = F.expr("if(id % 11 = 0, null, id % 5)")
+    group, real = F.expr("concat('g', id % 3)"), F.expr("cast(id % 7 as double) / 4")
+    tables = {
+        "b": (F.expr("id % 3 = 0"), [key.alias("bk"), F.col("id").alias("bx")]),
+        "a": (F.lit(True), [key.alias("ak"), group.alias("ag"), F.col("id").alias("ax"), real.alias("af")]),
+    }
+    measures = [
+        signed.Measure(each.name, each.kind, tuple(F.col(of) for of in each.of))  # type: ignore[arg-type]
+        for each in SIGNED_MEASURES
+    ]
+    chain = _chain(signed.begin(told, tables), measures, ["ak", "ag"])
+    values = [
+        F.when(F.col(signed.TAG) == table.tag, unpacked(F.col(signed.ROW), table.schema)).alias(name)
+        for name, table in chain.tables.items()
+    ]
+    found: DataFrame = chain.rows.select(signed.DIFF, *values)
+    return found
+
+
+def _signed_row(row: Row) -> Any:
+    (name,) = (each for each in ENDS if row[each] is not None)
+    return [name, list(row[name]), row[signed.DIFF]]
+
+
+def bases(last: int) -> dict[str, bags.Table]:
+    """The tables when this was the number of the last event."""
+    a, b = bags.Bag(), bags.Bag()
+    for number in range(max(1, last - LAST + 1), last + 1):
+        key = None if number % 11 == 0 else number % 5
+        if number % 3 == 0:
+            b[key, number] += 1
+        else:
+            a[key, f"g{number % 3}", number, number % 7 / 4] += 1
+    return {"a": bags.Table(("ak", "ag", "ax", "af"), a), "b": bags.Table(("bk", "bx"), b)}
+
+
+def _signed_twin() -> Twin:
+    held: dict[str, bags.Bag] = {name: bags.Bag() for name in ENDS}
+
+    def epoch(part: Part, _: int) -> list[Any]:
+        if not part.events:
+            return []
+        ended = _chain(
+            bags.Chain(bases(max(each.id for each in part.events))), SIGNED_MEASURES, {"ak": "ak", "ag": "ag"}
+        )
+        told = []
+        for name in ENDS:
+            after = ended.table(name)
+            told += [[name, list(row), diff] for row, diff in bags.difference(held[name], after).items()]
+            held[name] = after
+        return told
+
+    return Twin(held, epoch)
+
+
 SPECIMENS: dict[str, Specimen] = {
     "window": Specimen(
-        lambda rows, _: mr.window(
-            rows, "50 seconds", every="20 seconds", by="key", emit="final", late=mr.late.allow("30 seconds"), **HELD
+        lambda rows, _, by="key": mr.window(
+            rows, "50 seconds", every="20 seconds", by=by, emit="final", late=mr.late.allow("30 seconds"), **HELD
         ),
         _columns(*EDGES, *HELD),
         _windowed(hopping(50, 20), 0, 30, final=True),
     ),
     "session": Specimen(
-        lambda rows, _: mr.session(
-            rows, "15 seconds", by="key", emit="updates", late=mr.late.allow("10 seconds"), **HELD
+        lambda rows, _, by="key": mr.session(
+            rows, "15 seconds", by=by, emit="updates", late=mr.late.allow("10 seconds"), **HELD
         ),
         _session_row,
         _windowed(None, 15, 10, final=False, replaces=True),
     ),
     "slices": Specimen(
-        lambda rows, _: mr.window(
-            rows, "1 minute", every="20 seconds", by="key", emit="final", late=mr.late.drop(), **HELD
+        lambda rows, _, by="key": mr.window(
+            rows, "1 minute", every="20 seconds", by=by, emit="final", late=mr.late.drop(), **HELD
         ),
         _columns(*EDGES, *HELD),
         _windowed(hopping(60, 20), 0, 0, final=True),
@@ -439,15 +565,19 @@ SPECIMENS: dict[str, Specimen] = {
         _top_twin(lambda e: (-e.amount, e.id), n=2, updates=True, replacing=True, ttl=40 * SECOND),
     ),
     "latest": Specimen(
-        lambda rows, _: mr.latest(rows, by="key"),
+        lambda rows, _, by="key": mr.latest(rows, by=by),
         lambda row: [row.id, 1, row["__diff"]],
         _top_twin(lambda e: -e.time, n=1, updates=True),
     ),
     "dedup": Specimen(
-        lambda rows, _: mr.dedup(rows, on="key", ttl="40 seconds", late=mr.late.allow("20 seconds")),
+        lambda rows, _, by="key": mr.dedup(rows, on=by, ttl="40 seconds", late=mr.late.allow("20 seconds")),
         _columns("id"),
         _dedup_twin,
     ),
     "lookup": Specimen(_lookup, _columns("id", "name"), _lookup_twin),
     "table": Specimen(_table, _columns("key", "row", "__diff", "offset"), _table_twin),
+    "as_of": Specimen(
+        _as_of, lambda row: [row.id, row.name, row.corrected, row.replaces and row.replaces.name], _as_of_twin
+    ),
+    "signed": Specimen(_signed, _signed_row, _signed_twin),
 }

@@ -18,6 +18,7 @@ from millrace.engine.plans import analyzed, listed
 from millrace.engine.sources import PROMPT
 from millrace.errors import RealTimeRefused, SlotsTooFew
 from millrace.flow import Changes, Stream
+from millrace.kernel.calling import operator
 from millrace.log import Log
 
 # For whatever is not in real time: other flows' epochs, dead letters.
@@ -27,6 +28,9 @@ SPARE = 2
 MOST_SHUFFLED = 4
 # Of a flow whose function nobody has called yet: as many as a chain of operators has in the worst case we know of.
 _SHUFFLES_GUESSED = 4
+
+# The first epochs are short and grow up to the flow's own: see `FirstEpochs.java`.
+FIRST_EPOCH_MS = 1_000
 
 # What of a plan Spark 4.3 runs in real time: its own list is of the operators that these become.
 _ROW_BY_ROW = (
@@ -59,7 +63,17 @@ def runs_so(flow: Flow, log: Log, *, once: bool) -> bool:
 
 def prompt(sources: Iterable[AnySource]) -> tuple[AnySource, ...]:
     """The same sources, whose epochs can be ended early: see `PromptKafka.java`."""
-    return tuple(replace(source, data=replace(source.data, format=PROMPT)) for source in sources)
+    first = {"firstEpochMs": str(FIRST_EPOCH_MS)}
+    return tuple(
+        replace(source, data=replace(source.data, format=PROMPT, options={**source.data.options, **first}))
+        for source in sources
+    )
+
+
+def settled(records: DataFrame) -> DataFrame:
+    """The same rows by a plan that is optimized now, and not again at every epoch: see `Settled.java`."""
+    spark = records.sparkSession
+    return DataFrame(operator(spark, "Settled").plan(records._jdf), spark)
 
 
 def refuse(stream: Stream, result: DataFrame) -> None:
@@ -102,7 +116,8 @@ def _hindrance(stream: Stream, node: Any) -> str | None:
     if function := next(_python(node), None):
         return f"the Python function {function}"
     if name == "Join":
-        return "a join of two streams" if all(child.isStreaming() for child in listed(node.children())) else None
+        both = all(child.isStreaming() for child in listed(node.children()))
+        return "a join of two streams by Spark (`mr.join` of pairs alone can)" if both else None
     if name == "Aggregate":
         if any("session_window" in each.sql() for each in listed(node.groupingExpressions())):
             return "Spark's session_window"

@@ -229,6 +229,9 @@ def _core_options(master: str, scratch: Path) -> dict[str, str]:
         "spark.scheduler.mode": "FAIR",
         # How long a real-time flow's rows wait for others at a shuffle: with Spark's 50 that is most of its latency.
         "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+        # The code that Spark has generated for a plan is kept for the next epoch. The default holds that of some ten
+        # flows; with more, each epoch would compile anew what another one has pushed out, and run it cold.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         # What Spark shows of options: Kafka's logins are among them.
         "spark.redaction.regex": _REDACTED,
         "spark.sql.redaction.options.regex": _REDACTED,
@@ -256,6 +259,8 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
         "spark.sql.streaming.join.stateFormatVersion": "4",
         # Spark's own start a process for every file. Checkpoints are always paths of a mounted file system here.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.kernel.CheckpointFiles",
+        # How Spark describes the plan of every epoch, twice, to a UI that is off.
+        "spark.sql.ui.explainMode": "simple",
     }
 
 

@@ -17,13 +17,13 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from millrace.engine import definition, failures
 from millrace.engine.stopping import epochs
 from millrace.errors import CheckpointEmpty, StateKeyAbsent, StateKeyUnfit, StateUnnamed
 from millrace.kernel import kept
-from millrace.kernel.calling import packed, quoted
+from millrace.kernel.calling import packed, quoted, unpacked
 
 # Of a map, and how its keys and values are called when it is read.
 _MAP = "MapState"
@@ -116,18 +116,24 @@ class State:
         ours = [operator for operator in self.operators if operator.ours]
         if self.operators and not ours:
             raise StateUnnamed(flow=self.flow)
+        ours = [operator for operator in ours if kept.variables(operator.told)]
         found: list[Shown] = []
         more, reasons = False, []
         for operator in ours:
             name = kept.variables(operator.told)[0]
             frame = self._read(operator, stateVarName=name)
-            wanted = self._wanted(operator, frame.schema["key"].dataType, given)
+            key = frame.schema["key"].dataType
+            assert isinstance(key, StructType)
+            wanted = self._wanted(operator, key, given)
             if isinstance(wanted, str):
                 reasons.append(wanted)
                 continue
-            keys = frame.where(wanted).orderBy("key").limit(limit + 1).collect()
-            more |= len(keys) > limit
-            found += self._of_keys(operator, name, keys[:limit], limit)
+            parts = [column.alias(part) for part, column, _ in _parts(operator, key)]
+            named = [F.struct(*parts).alias("parts")] if parts else []
+            keys = frame.where(wanted).orderBy("key").limit(limit + 1).select("*", _known(frame).alias("known"), *named)
+            rows = keys.collect()
+            more |= len(rows) > limit
+            found += self._of_keys(operator, name, rows[:limit], limit)
         words = ", ".join(given)
         if given and reasons and len(reasons) == len(ours):
             raise StateKeyUnfit(flow=self.flow, given=words, reason="; ".join(dict.fromkeys(reasons)))
@@ -136,21 +142,25 @@ class State:
         return found, more
 
     def _of_keys(self, operator: Kept, name: str, keys: list[Row], limit: int) -> Iterator[Shown]:
-        held: dict[Row, dict[str, Any]] = {row.key: {name: _value(row.value)} for row in keys}
+        held: dict[bytes, dict[str, Any]] = {bytes(row.known): {name: _value(row.value)} for row in keys}
         for other in kept.variables(operator.told)[1:]:
-            for row in self._read(operator, stateVarName=other).where(_among(list(held))).collect():
-                held[row.key].setdefault(other, {})[row[_MAP_KEY][0]] = row[_MAP_VALUE][0]
-        for key, values in held.items():
+            frame = self._read(operator, stateVarName=other)
+            own = frame.select("*", _known(frame).alias("known")).where(F.col("known").isin(list(held)))
+            for row in own.collect():
+                held[bytes(row.known)].setdefault(other, {})[row[_MAP_KEY][0]] = row[_MAP_VALUE][0]
+        for row in keys:
             try:
-                read = kept.shown(self.spark, operator.told, values)
+                read = kept.shown(self.spark, operator.told, held[bytes(row.known)])
             except Py4JError as error:
                 raise failures.newer(self.flow, error) or error from None
             shown, rest = read.entries[:limit], read.entries[limit:]
             facts = {word: _cut(fact, limit) for word, fact in read.facts.items()}
             where = operator.told.get("where")
-            yield Shown(operator.told["operator"], where, _named(operator, key), facts, read.what, shown, len(rest))
+            yield Shown(operator.told["operator"], where, _named(operator, row), facts, read.what, shown, len(rest))
 
     def _size(self, operator: Kept) -> Size:
+        if operator.ours and not kept.variables(operator.told):
+            return Size(operator.told["operator"], operator.told.get("where"), operator.key, 0, 0, 0, 0, None, None)
         keys = rows = size = 0
         main = kept.variables(operator.told)[0] if operator.ours else next(iter(operator.variables))
         for name, kind in operator.variables.items():
@@ -172,21 +182,20 @@ class State:
         reader = self.spark.read.format("statestore").option("batchId", self.epoch)
         return reader.option("operatorId", operator.number).options(**options).load(str(self.checkpoint))
 
-    def _wanted(self, operator: Kept, key: Any, given: Sequence[str]) -> Column | str:
+    def _wanted(self, operator: Kept, key: StructType, given: Sequence[str]) -> Column | str:
         """The condition for the keys that begin with these values, or why there can be none."""
-        assert isinstance(key, StructType)
         if operator.told["operator"] == "table":
             return _of_record(key.fields[0].name, given)
         by = operator.told["by"]
         if len(given) > len(by):
             return f"the key of {operator.told['operator']} has {len(by)} columns ({', '.join(by) or 'none'})"
         conditions = [F.lit(True)]
-        for text, name, field in zip(given, by, key.fields, strict=False):
-            column, value = F.col(f"key.{quoted(field.name)}"), F.lit(text).try_cast(field.dataType)
+        for text, (name, column, type_) in zip(given, _parts(operator, key), strict=False):
+            value = F.lit(text).try_cast(type_)
             if text == "null":
                 conditions.append(column.isNull() | F.coalesce(column == value, F.lit(False)))
             elif self.spark.range(1).select(value.isNull()).collect()[0][0]:
-                return f"{name} is a {field.dataType.simpleString()}"
+                return f"{name} is a {type_.simpleString()}"
             else:
                 conditions.append(column == value)
         return reduce(lambda one, two: one & two, conditions)
@@ -211,12 +220,21 @@ def _weighed(frame: DataFrame) -> tuple[int, int]:
     return rows, size
 
 
-def _among(keys: list[Row]) -> Column:
-    conditions = [F.lit(False)]
-    for key in keys:
-        parts = [F.col(f"key.{quoted(name)}").eqNullSafe(F.lit(value)) for name, value in key.asDict().items()]
-        conditions.append(reduce(lambda one, two: one & two, parts))
-    return reduce(lambda one, two: one | two, conditions)
+def _parts(operator: Kept, key: StructType) -> list[tuple[str, Column, DataType]]:
+    """The columns of a key, by the names that its user knows; those of a step of signed rows are packed as one."""
+    if "packedKey" in operator.told:
+        schema = StructType.fromJson(json.loads(operator.told["packedKey"]))
+        whole = unpacked(F.col(f"key.{quoted(key.fields[0].name)}"), schema)
+        return [(field.name, whole[field.name], field.dataType) for field in schema]
+    named = zip(operator.told.get("by", ()), key.fields, strict=False)
+    return [(name, F.col(f"key.{quoted(field.name)}"), field.dataType) for name, field in named]
+
+
+def _known(frame: DataFrame) -> Column:
+    """A key as bytes: one of several types cannot always be compared, or be in a dictionary."""
+    key = frame.schema["key"].dataType
+    assert isinstance(key, StructType)
+    return packed(F.struct(*(F.col(f"key.{quoted(field.name)}") for field in key)), key)
 
 
 def _value(value: Row) -> Any:
@@ -224,15 +242,19 @@ def _value(value: Row) -> Any:
     return value[0] if len(value) == 1 else value.asDict(recursive=True)
 
 
-def _named(operator: Kept, key: Row) -> dict[str, Any]:
+def _named(operator: Kept, row: Row) -> dict[str, Any]:
     if operator.told["operator"] == "table":
-        return dict(json.loads(bytes(key[0]))) if key[0] is not None else {"key": None}
-    return {name: _readable(key[place]) for place, name in enumerate(operator.told["by"])}
+        return dict(json.loads(bytes(row.key[0]))) if row.key[0] is not None else {"key": None}
+    return {name: _readable(row.parts[place]) for place, name in enumerate(operator.told["by"])}
 
 
 def _readable(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC).isoformat()
+    if isinstance(value, Row):
+        return {name: _readable(each) for name, each in value.asDict().items()}
+    if isinstance(value, list):
+        return [_readable(each) for each in value]
     return value.hex() if isinstance(value, bytes | bytearray) else value
 
 

@@ -100,7 +100,7 @@ class FlowPlan:
             outlet = Outlet(stream, self.topic_sink, sinks)
             return result.writeStream.foreachBatch(outlet).outputMode(mode), result, result
         writer = (
-            (output.identified(records) if in_real_time else records)
+            (realtime.settled(output.identified(records)) if in_real_time else records)
             .writeStream.format(self.topic_sink.sink.format)
             .outputMode(mode)
             .options(**self.topic_sink.sink.options)

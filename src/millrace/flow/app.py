@@ -73,17 +73,21 @@ class App:
         idle: Duration = IDLE,
         ahead: Duration | None = AHEAD,
         partitions: int = PARTITIONS,
+        key: str | Sequence[str] | None = None,
     ) -> Topic:
         """Declares a topic of JSON records with these columns, to be read by streams.
 
         `time` names the column that says when an event happened; then `lateness` says how long to wait for events
         that come late: "10 seconds", or `mr.adaptive(…)`, `mr.monotonic()`, `mr.marked(…)`. A partition that is silent
         for `idle` is not waited for. An event whose time is more than `ahead` after its arrival has a wrong clock and
-        goes to the dead letters. `partitions` counts when the topic does not exist yet and is created.
+        goes to the dead letters. `partitions` counts when the topic does not exist yet and is created. `key` says of
+        which columns its writers make the record's key: by it `millrace lint` knows which events stay in their order,
+        and made-up traffic is written so.
         """
         where = caller()
         checked_name("a topic", name, where)
-        topic = topics.topic(name, schema, time, lateness, partitions, where, idle=idle, ahead=ahead)
+        keys = _keys(name, key, where)
+        topic = topics.topic(name, schema, time, lateness, partitions, where, idle=idle, ahead=ahead, key=keys)
         self._add(topic)
         return topic
 

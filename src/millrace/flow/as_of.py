@@ -20,7 +20,7 @@ from millrace.capture import CapturedTable, reading
 from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow import lateness as lateness_
 from millrace.flow.as_of_batch import batch
-from millrace.flow.columns import named, taken_out, time_of
+from millrace.flow.columns import named, refuse_key, taken_out, time_of
 from millrace.flow.histories import TOPIC, kept_of
 from millrace.flow.late import Late
 from millrace.flow.lookups import KINDS, How, Known, kept_type, key_of, keyed, keys_as, known_of
@@ -30,7 +30,9 @@ from millrace.flow.time import Duration, duration_ms
 from millrace.flow.windows import EMISSIONS
 from millrace.kernel import as_of as kernel
 from millrace.kernel.calling import packed, quoted, unpacked
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT, ROW
+from millrace.kernel.values import alike
 
 if TYPE_CHECKING:
     from millrace.flow.nodes import Emit
@@ -177,6 +179,7 @@ def _captured(
     names = _names(events, others, asked)
     by = ", ".join(f"{part} {kind.simpleString()}" for part, kind in kinds.items())
     _note(f"{known.table.name} by {by}, rows as text", events, asked)
+    about = About("as_of", str(asked.where), tuple(parts))
     timed = lateness_.timed(events, at)
 
     def build() -> DataFrame:
@@ -184,7 +187,7 @@ def _captured(
         place = F.col("partition"), F.col("offset")
         changes = kernel.Changes(records, record_keys, F.col("timestampUs"), F.col("value"), *place)
         settings = _settings(known.table.topic, asked, captured=True)
-        return known.understood(kernel.as_of(timed, keys, at, changes, settings))
+        return known.understood(kernel.as_of(timed, keys, at, changes, settings, about))
 
     told = lateness_.told("as_of", build, asked.late, asked.where)
     return _texts(told.where(F.col(KIND) == RESULT), events.schema, known.table, names, asked)
@@ -201,6 +204,8 @@ def _stream(
 ) -> DataFrame:
     """A table that is a stream of rows, or a batch of them."""
     parts = _key(table, key, asked)
+    for part in parts if table.isStreaming else ():
+        refuse_key(table.schema[part], "as_of", "key", asked.where)
     kinds = [kept_type(table.schema[part]) for part in parts]
     keys = keys_as("as_of", events, asked.on, kinds, asked.where)
     names = _names(events, [name for name in table.columns if name not in parts], asked)
@@ -211,14 +216,14 @@ def _stream(
     if deleted is not None:
         gone = F.expr(deleted) if isinstance(deleted, str) else deleted
         value = F.when(F.coalesce(gone, F.lit(False)), F.lit(None)).otherwise(row)
-    table_keys = [F.col(quoted(part)).cast(kind) for part, kind in zip(parts, kinds, strict=True)]
+    table_keys = [alike(F.col(quoted(part)).cast(kind), kind) for part, kind in zip(parts, kinds, strict=True)]
 
     def changes() -> kernel.Changes:
         rows = lateness_.timed(table, F.col(quoted(table_time)))
         for table_key in table_keys:
             rows = rows.where(table_key.isNotNull())
         micros = F.unix_micros(quoted(table_time))
-        return kernel.Changes(rows, table_keys, micros, value, F.lit(0), F.xxhash64(row))
+        return kernel.Changes(rows, table_keys, micros, value, F.lit(0), F.xxhash64(row), schema)
 
     timed = lateness_.timed(events, at)
     if not table.isStreaming:
@@ -232,7 +237,8 @@ def _stream(
 
     def build() -> DataFrame:
         settings = _settings(topic, asked, captured=False)
-        return kernel.as_of(timed, keys, at, changes(), settings).drop("error", "partition", "offset")
+        about = About("as_of", str(asked.where), tuple(parts))
+        return kernel.as_of(timed, keys, at, changes(), settings, about).drop("error", "partition", "offset")
 
     told = lateness_.told("as_of", build, asked.late, asked.where)
     return _rows(told.where(F.col(KIND) == RESULT), events.schema, schema, names, asked)

@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType, TimestampType, VariantType
 
 from millrace.errors import OptionInvalid, TimeUnknown, Where, nearest
 from millrace.flow.aggregates import Aggregate
 from millrace.kernel.calling import quoted
+from millrace.kernel.values import alike
 
 By: TypeAlias = str | Column | Sequence[str | Column]
 
@@ -56,12 +57,34 @@ def taken_out(struct: str, schema: StructType) -> list[Column]:
     return [F.col(f"{struct}.{quoted(each.name)}").alias(each.name, metadata=each.metadata) for each in schema]
 
 
-def keys_of(rows: DataFrame, by: By) -> dict[str, Column]:
-    """The columns of a key, under their names."""
+def keys_of(rows: DataFrame, by: By, operator: str, where: Where, option: str = "by") -> dict[str, Column]:
+    """The columns of a key, under their names. Those of a stream are kept as state."""
     given = [by] if isinstance(by, str | Column) else list(by)
     columns = [F.col(quoted(each)) if isinstance(each, str) else each for each in given]
-    names = rows.select(*columns).columns if columns else []
-    return dict(zip(names, columns, strict=True))
+    fields = rows.select(*columns).schema.fields if columns else []
+    for field in fields if rows.isStreaming else ():
+        refuse_key(field, operator, option, where)
+    return {field.name: _as_key(column, field) for column, field in zip(columns, fields, strict=True)}
+
+
+def refuse_key(field: StructField, operator: str, option: str, where: Where) -> None:
+    """Arrays, and what else may hold many values. Spark does not send the encoder of an array to tasks whole: where an
+    operator sets timers, it fails with the first row (UnresolvedMapObjects, whose function is transient)."""
+    inner = [field.dataType]
+    for type_ in inner:
+        if isinstance(type_, StructType):
+            inner += [each.dataType for each in type_]
+        elif isinstance(type_, ArrayType | MapType | VariantType):
+            remedy = (
+                f"it is a {field.dataType.simpleString()}, by which no state is kept; F.to_json({field.name!r}) can be"
+            )
+            raise OptionInvalid(name=operator, option=option, given=field.name, remedy=remedy, where=where)
+
+
+def _as_key(column: Column, field: StructField) -> Column:
+    """A column as a key; one that needs nothing done stays as it is, for Spark knows more of it."""
+    same = alike(column, field.dataType)
+    return column if same is column else same.alias(field.name)
 
 
 def spoken(rows: DataFrame, keys: Mapping[str, Column]) -> str:

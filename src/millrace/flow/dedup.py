@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from millrace import durations
 from millrace.errors import OptionInvalid, nearest
 from millrace.flow import lateness
-from millrace.flow.columns import taken_out, time_of
+from millrace.flow.columns import keys_of, taken_out, time_of
 from millrace.flow.late import Late
 from millrace.flow.nodes import caller
 from millrace.flow.operators import note
@@ -53,7 +53,7 @@ def dedup(
     if clock not in CLOCKS:
         remedy = 'choose "event" (when it happened) or "processing" (when the flow meets it)'
         raise OptionInvalid(name="dedup", option="clock", given=clock, remedy=remedy, where=where)
-    keys = [F.col(quoted(name)) for name in names]
+    keys = list(keys_of(rows, names, "dedup", where, "on").values())
     about = About("dedup", str(where), tuple(names))
     kept = f"first rows by {', '.join(names)} for {durations.spoken(ttl_ms)}"
     if clock == "processing" and rows.isStreaming:

@@ -193,6 +193,8 @@ def _facts(node: Node) -> str:
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]
     if node.time:
         facts.append(f"time {node.time}, {node.lateness}")
+    if node.key:
+        facts.append(f"key {', '.join(node.key)}")
     return "; ".join(facts)
 
 

@@ -55,7 +55,7 @@ def lookback(
     closed = _closed(rows, time, late, where)
     chosen = _chosen(late, closed, where)
     at = F.col(quoted(END if closed else time_of(rows, time, "lookback", where)))
-    keys = keys_of(rows, by)
+    keys = keys_of(rows, by, "lookback", where)
     _named(rows, wanted, correct, where)
     asked = {name: _asked(name, each, where) for name, each in wanted.items()}
     try:

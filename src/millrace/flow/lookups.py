@@ -24,6 +24,7 @@ from millrace.kernel import latest
 from millrace.kernel import lookup as kernel
 from millrace.kernel.calling import quoted
 from millrace.kernel.kept import About
+from millrace.kernel.values import alike
 
 How: TypeAlias = Literal["left", "inner"]
 KINDS = ("left", "inner")
@@ -141,10 +142,10 @@ def keys_as(operator: str, events: DataFrame, on: list[str], kinds: list[DataTyp
             raise OptionInvalid(name=operator, option="on", given=name, remedy=remedy, where=where)
         given, own = F.col(quoted(name)), events.schema[name].dataType
         if own == kind:
-            found.append(given)
+            found.append(alike(given, kind))
             continue
         cast = given.try_cast(kind)
-        found.append(cast if isinstance(own, StringType) else F.when(cast.try_cast(own) == given, cast))
+        found.append(alike(cast if isinstance(own, StringType) else F.when(cast.try_cast(own) == given, cast), kind))
         try:
             events.select(found[-1])
         except PySparkException:
@@ -168,7 +169,7 @@ def keyed(table: CapturedTable, records: DataFrame, kinds: dict[str, DataType]) 
     for part in parts.key:
         held = F.col(f"{_KEY}.{quoted(part)}")
         lacks = F.col("key").isNotNull() & held.isNull()
-        keys.append(F.when(lacks, F.raise_error(lacking)).otherwise(held).cast(kinds[part]))
+        keys.append(alike(F.when(lacks, F.raise_error(lacking)).otherwise(held).cast(kinds[part]), kinds[part]))
     return reading.structs(texts, parts, _KEY), keys
 
 

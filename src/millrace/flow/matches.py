@@ -77,7 +77,7 @@ def match(
         raise OptionInvalid(name="match", option="order", given=order, remedy=remedy, where=where)
     how, number = _after(after, program, where)
     at = F.col(quoted(time_of(rows, time, "match", where)))
-    keys = keys_of(rows, by)
+    keys = keys_of(rows, by, "match", where)
     conditions = _conditions(rows, define, program, where)
     wanted = {name: _measure(rows, name, each, program, where) for name, each in (measures or {}).items()}
     for column in (*keys, *wanted):

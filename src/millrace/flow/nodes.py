@@ -43,7 +43,7 @@ class Topic(Delivered):
 
     `time` is the column that says when an event happened, `lateness` how long to wait for events that come late. A
     partition that is silent for `idle_ms` is not waited for; an event more than `ahead_ms` ahead of its arrival (None:
-    however far) does not fit.
+    however far) does not fit. `key` are the columns of which its writers make the record's key, if that is known.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Topic(Delivered):
     where: Where
     idle_ms: int = 0
     ahead_ms: int | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,7 +129,7 @@ def _asked(
     ttl: Duration | None,
     where: Where,
 ) -> _Asked:
-    keys = keys_of(rows, by)
+    keys = keys_of(rows, by, operator, where)
     ttl_ms = 0 if ttl is None else duration_ms(operator, "ttl", ttl, where)
     asked = _Asked(operator, n, keys, order, of, emit == "updates", None, ttl_ms, where)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
@@ -192,7 +192,9 @@ def _ranked(rows: DataFrame, asked: _Asked, late: Late | None) -> DataFrame:
         rows = rows if needed is None else lateness.timed(rows, needed)
     grace_ms = chosen.grace_ms if chosen else 0
     note(_kept(rows, asked, grace_ms), f"emits {'updates' if asked.updates else 'final'}, late rows: {chosen}")
-    settings = kernel.TopSettings(asked.n, asked.updates, closed, grace_ms * 1_000, asked.ttl_ms * 1_000)
+    # The newest of a key comes last, so nothing could be left out before.
+    sieved = not asked.ttl_ms and asked.operator == "top"
+    settings = kernel.TopSettings(asked.n, asked.updates, closed, grace_ms * 1_000, asked.ttl_ms * 1_000, sieved)
 
     def build() -> DataFrame:
         of = None if asked.of is None else [F.col(quoted(name)) for name in asked.of]

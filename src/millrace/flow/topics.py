@@ -20,13 +20,18 @@ def topic(
     *,
     idle: Duration = IDLE,
     ahead: Duration | None = AHEAD,
+    key: tuple[str, ...] = (),
 ) -> Topic:
     _check_partitions(name, partitions, where)
     columns = schemas.columns(name, schema, where)
+    for column in key:
+        if column not in columns:
+            remedy = f"name its columns{nearest(column, columns)}"
+            raise OptionInvalid(name=name, option="key", given=column, remedy=remedy, where=where)
     if time is None:
         if lateness is not None:
             raise TimeMissing(name=name, where=where)
-        return Topic(name, schema, None, None, partitions, where)
+        return Topic(name, schema, None, None, partitions, where, key=key)
     _check_time(name, time, columns, where)
     if lateness is None:
         raise LatenessMissing(name=name, where=where)
@@ -36,7 +41,7 @@ def topic(
         _check_time(name, lateness.column, columns, where)
     ahead_ms = None if ahead is None else duration_ms(name, "ahead", ahead, where)
     idle_ms = duration_ms(name, "idle", idle, where)
-    return Topic(name, schema, time, lateness, partitions, where, idle_ms, ahead_ms)
+    return Topic(name, schema, time, lateness, partitions, where, idle_ms, ahead_ms, key)
 
 
 def output(

@@ -101,7 +101,7 @@ def _windows(
         raise OptionInvalid(name=name, option="emit", given=emit, remedy=remedy, where=where)
     late = lateness.chosen(name, late, where)
     at = F.col(quoted(time_of(rows, time, name, where)))
-    keys = keys_of(rows, by)
+    keys = keys_of(rows, by, name, where)
     for column in (*keys, *wanted):
         if column in (START, END, REPLACES) or (column in keys and column in wanted):
             remedy = "give it another name: results have a column of that one"

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from millrace.kernel.calling import operator, packed, quoted, unpacked
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.latest import UNAVAILABLE
 from millrace.kernel.told import KIND, LATE_US, ROW
 
@@ -40,8 +41,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Changes:
-    """What comes of a table. `value` is its row, packed, or null where it is gone; of a captured one the record's. Of
-    two rows of a key at the same time the one with the greater `tie` counts."""
+    """What comes of a table. `value` is its row, packed, or null where it is gone; of a captured one, which has no
+    `schema` here, the record's. Of two rows of a key at the same time the one with the greater `tie` counts."""
 
     rows: DataFrame
     keys: Sequence[Column]
@@ -49,9 +50,17 @@ class Changes:
     value: Column
     partition: Column
     tie: Column
+    schema: StructType | None = None
 
 
-def as_of(events: DataFrame, keys: Sequence[Column], time: Column, changes: Changes, settings: Settings) -> DataFrame:
+def as_of(
+    events: DataFrame,
+    keys: Sequence[Column],
+    time: Column,
+    changes: Changes,
+    settings: Settings,
+    about: About | None = None,
+) -> DataFrame:
     """What is told of a stream's events. Columns: KIND, LATE_US, ROW (the event), FOUND, CORRECTED, REPLACES; and of a
     record that cannot be understood error, partition and offset, with none of these."""
     spark = events.sparkSession
@@ -86,6 +95,9 @@ def as_of(events: DataFrame, keys: Sequence[Column], time: Column, changes: Chan
         )
     )
     told = {
+        **told_of(about, "as_of"),
+        "eventSchema": schema.json(),
+        "rowSchema": None if changes.schema is None else changes.schema.json(),
         "keys": len(names),
         "once": settings.once,
         "inner": settings.inner,

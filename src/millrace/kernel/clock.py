@@ -43,8 +43,9 @@ class Clock:
     def seen(self, partition: Column, time: Column, arrival: Column) -> Column:
         """The aggregate to be observed under the name `SEEN`. A record that says nothing about time has no `time`; one
         that does not count at all has no `partition`."""
-        name = "millrace_seen" if self.quantile is None else "millrace_seen_delays"
-        return F.call_function(name, F.unix_micros(arrival), partition.cast("int"), F.unix_micros(time)).alias(SEEN)
+        asked = (F.unix_micros(arrival), partition.cast("int"), F.unix_micros(time))
+        seen = operator(SparkSession.active(), "Seen").of(*(each._jc for each in asked), self.quantile is not None)
+        return Column(seen).alias(SEEN)
 
     def on(self, rows: DataFrame, time: str) -> DataFrame:
         """The rows with this clock's watermark on their time column. The observation has to stand below."""

@@ -83,12 +83,19 @@ def shown(spark: SparkSession, told: Mapping[str, Any], held: Mapping[str, Any])
 
 
 def variables(told: Mapping[str, Any]) -> tuple[str, ...]:
-    """The state's variables that are read to show a key, that which every key has first."""
+    """The state's variables that are read to show a key, that which every key has first; none if nothing is kept."""
     if told["operator"] in ("window", "session"):
         return ("slices",) if told["sizeUs"] else ("panes",)
     if told["operator"] in ("top", "latest"):
         return ("best", "all") if told["replacing"] else ("best",)
+    if told["operator"] == "join":
+        return ("sides", "left", "right") if told["how"] in ("inner", "left") else ("sides", "left")
+    if told["operator"] in ("aggregate", "distinct"):
+        return ("group", "nodes") if any(each["kind"] == "set" for each in told["tallies"]) else ("group",)
     return {
+        "as_of": ("history", "versionNodes", "rows", "eventNodes", "events"),
+        "consolidate": (),
+        "first": ("rows", "nodes"),
         "lookback": ("history", "nodes"),
         "match": ("newest", "older"),
         "dedup": ("given",),
@@ -160,15 +167,62 @@ def _place(told: Mapping[str, Any], number: int) -> str:
 
 
 def _top(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
-    fields = StructType.fromJson(json.loads(told["schema"])).fields
-    doubles = {field.name for field in fields if isinstance(field.dataType, DoubleType | FloatType)}
-    entries = []
-    for rank, text in enumerate(read["rows"], 1):
-        # Decimals stay texts, with all their digits; what is no number in JSON is a text already.
-        row = json.loads(text, parse_float=lambda number: number)
-        numbers = {name: float(row[name]) for name in doubles & row.keys() if row[name] not in (None, *_NO_NUMBERS)}
-        entries.append({"rank": rank if rank <= told["n"] else None, **row, **numbers})
+    schema = StructType.fromJson(json.loads(told["schema"]))
+    entries = [
+        {"rank": rank if rank <= told["n"] else None, **_columns(text, schema)}
+        for rank, text in enumerate(read["rows"], 1)
+    ]
     return Entries({"behind": read["behind"]} if told["replacing"] else {}, "rows", entries)
+
+
+def _columns(text: str, schema: StructType) -> dict[str, Any]:
+    """A row that was packed. Decimals stay texts, with all their digits; what is no number in JSON is one already."""
+    doubles = {field.name for field in schema if isinstance(field.dataType, DoubleType | FloatType)}
+    row = dict(json.loads(text, parse_float=lambda number: number))
+    numbers = {name: float(row[name]) for name in doubles & row.keys() if row[name] not in (None, *_NO_NUMBERS)}
+    return {**row, **numbers}
+
+
+def _as_of(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    """The versions of the key's row, and the events that may still be told, or told again."""
+    row_schema, event_schema = (
+        None if told[name] is None else StructType.fromJson(json.loads(told[name]))
+        for name in ("rowSchema", "eventSchema")
+    )
+    entries = []
+    for each, following in zip(read["versions"], [*read["versions"][1:], None], strict=True):
+        until = None if following is None else _time(following["time"])
+        row = (
+            {} if each["row"] is None else _columns(each["row"], row_schema) if row_schema else json.loads(each["row"])
+        )
+        entries.append({"since": _time(each["time"]), "until": until, "gone": each["row"] is None, **row})
+    assert event_schema is not None
+    events = [{"time": _time(each["time"]), **_columns(each["row"], event_schema)} for each in read["events"]]
+    untold = {"told_before": _time(read["toldUs"])} if "toldUs" in read else {}
+    return Entries({**untold, "events": events}, "versions", entries)
+
+
+def _join(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    entries = []
+    for side in ("left", "right"):
+        schema = StructType.fromJson(told[side])
+        entries += [
+            {"side": side, "times": each["count"], **_columns(each["row"], schema)} for each in read[side]["rows"]
+        ]
+    return Entries({f"{side}_rows": read[side]["total"] for side in ("left", "right")}, "rows", entries)
+
+
+def _group(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    """What is told of it. Of one that is not there only that rows have gone that have not come yet."""
+    schema = StructType.fromJson(told["out"])
+    row = {} if read["row"] is None else _columns(read["row"], schema)
+    measures = [field.name for field in schema][told["keys"] :]
+    return Entries({"rows": read["rows"]}, "results", [{name: row.get(name) for name in measures}] if measures else [])
+
+
+def _first(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    schema = StructType.fromJson(told["schema"])
+    return Entries({"rows": read["rows"]}, "first", [_columns(each, schema) for each in read["first"]])
 
 
 def _dedup(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
@@ -189,6 +243,11 @@ _SHOWS = {
     "top": _top,
     "latest": _top,
     "dedup": _dedup,
+    "as_of": _as_of,
+    "join": _join,
+    "aggregate": _group,
+    "distinct": _group,
+    "first": _first,
 }
 
 

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.kernel.calling import canonical, operator, packed, quoted, unpacked, words
+from millrace.kernel.kept import About
 from millrace.kernel.tallies import Measure, in_order, tallied
 from millrace.kernel.values import Unfit
 
@@ -70,7 +71,7 @@ class Chain:
     place; for a table that is needed again, make a `copy` before.
 
     `rows` have TAG, ROW (packed) and DIFF. `state` are words for what each keyed step keeps: with other words, or in
-    another order, it would be misread.
+    another order, it would be misread. `where` is the line that made it.
     """
 
     rows: DataFrame
@@ -78,6 +79,7 @@ class Chain:
     state: tuple[str, ...] = ()
     nudged: bool = False
     tags: int = 0
+    where: str = ""
 
     def table(self, name: str) -> DataFrame:
         """A table's columns and DIFF."""
@@ -127,10 +129,11 @@ class Chain:
         ours, theirs = self.tables[left], self.tables[right]
         pairs = how in ("inner", "left")
         schema = _plain(StructType([*ours.schema, *theirs.schema])) if pairs else ours.schema
-        rows, left_types = _keyed(self.rows, ours, [mine for mine, _ in on], "__left")
-        rows, right_types = _keyed(rows, theirs, [other for _, other in on], "__right")
-        if left_types != right_types:
-            raise Unfit(f"a join of {left_types} with {right_types}")
+        rows, key = _keyed(self.rows, ours, [mine for mine, _ in on], "__left")
+        rows, other_key = _keyed(rows, theirs, [other for _, other in on], "__right")
+        types, other_types = ([field.dataType.simpleString() for field in each] for each in (key, other_key))
+        if types != other_types:
+            raise Unfit(f"a join of {types} with {other_types}")
         lone = F.lit(_LONE) if how in ("left", "anti") else F.lit(None)
         side = (
             F.when(_is(ours), F.when(F.col("__left").isNotNull(), F.lit(_LEFT)).otherwise(lone))
@@ -138,7 +141,7 @@ class Chain:
             .otherwise(F.lit(_FOREIGN))
         )
         sided = rows.select("*", side.alias("side")).where(F.col("side").isNotNull())
-        key = (
+        packed_key = (
             F.when(F.col("side") == _LEFT, F.col("__left"))
             .when(F.col("side") == _RIGHT, F.col("__right"))
             .when(F.col("side") == _LONE, F.col(ROW))
@@ -147,11 +150,11 @@ class Chain:
         # Only how many there are matters there.
         row = F.col(ROW) if pairs else F.when(F.col("side") == _RIGHT, F.lit(b"")).otherwise(F.col(ROW))
         flat = sided.select(
-            key.alias("key"), "side", F.col(TAG).alias("tag"), row.alias("row"), F.col(DIFF).alias("diff")
+            packed_key.alias("key"), "side", F.col(TAG).alias("tag"), row.alias("row"), F.col(DIFF).alias("diff")
         )
         settings = {"how": how, "left": ours.schema.jsonValue(), "right": theirs.schema.jsonValue()}
         state = f"join {how} {ours.schema.simpleString()} {theirs.schema.simpleString()} on {_words(on)}"
-        return self._stepped(flat, "join", settings, state, schema, (left, right), into)
+        return self._stepped(flat, "join", key, settings, state, schema, (left, right), into)
 
     def aggregate(self, name: str, *, by: Sequence[Named], measures: Sequence[Measure], into: str) -> Chain:
         """One row for each group of a table's rows: the columns it is grouped `by`, and its measures. Without any `by`
@@ -159,7 +162,7 @@ class Chain:
         if not by and not self.nudged:
             raise Unfit("an aggregate without a key in a chain that does not tell when it begins")
         table = self.tables[name]
-        rows, _ = _keyed(self.rows, table, by, "__key", nulls=True)
+        rows, key = _keyed(self.rows, table, by, "__key", nulls=True)
         opened = _opened(rows, table)
         groups = opened.select(*(_column(each) for each in by)).schema
         held = tallied(opened, measures)
@@ -167,9 +170,9 @@ class Chain:
         nudge = F.lit(_RIGHT) if not by else F.lit(_FOREIGN)
         own = F.col("side") == _LEFT
         side = F.when(_is(table), F.lit(_LEFT)).when(F.col(TAG) == _NUDGE, nudge).otherwise(F.lit(_FOREIGN))
-        key = F.when(F.col("side") == _FOREIGN, _spread()).otherwise(F.coalesce(F.col("__key"), F.lit(b"")))
+        packed_key = F.when(F.col("side") == _FOREIGN, _spread()).otherwise(F.coalesce(F.col("__key"), F.lit(b"")))
         flat = opened.select("*", side.alias("side")).select(
-            key.alias("key"),
+            packed_key.alias("key"),
             "side",
             F.col(TAG).alias("tag"),
             F.when(own, value).otherwise(F.col(ROW)).alias("row"),
@@ -179,7 +182,8 @@ class Chain:
         strict = str(rows.sparkSession.conf.get("spark.sql.ansi.enabled")).lower() == "true"
         settings = {**held.settings, "keys": len(by), "out": schema.jsonValue(), "strict": strict, "nudge": _NUDGE}
         grouped = f"{groups.simpleString()} {_words([(each,) for each in by])}"
-        return self._stepped(flat, "aggregate", settings, f"aggregate {grouped}: {held.state}", schema, (name,), into)
+        kind = "aggregate" if measures or not by else "distinct"
+        return self._stepped(flat, kind, key, settings, f"aggregate {grouped}: {held.state}", schema, (name,), into)
 
     def distinct(self, name: str, *, into: str) -> Chain:
         """Each row of a table once."""
@@ -200,7 +204,7 @@ class Chain:
         nulls are; rows that are alike in all of it are in an order of their own. `number` is a column for a row's
         place, from 1 on."""
         table = self.tables[name]
-        rows, _ = _keyed(self.rows, table, by, "__key", nulls=True)
+        rows, key = _keyed(self.rows, table, by, "__key", nulls=True)
         opened = _opened(rows, table)
         placed = in_order(opened, [(_column(each), descending, first) for each, descending, first in order])
         both = F.struct(placed.alias("order"), F.col(ROW).alias("row"))
@@ -216,7 +220,8 @@ class Chain:
         settings = {"count": count, "numbered": number is not None, "schema": table.schema.jsonValue()}
         words_of = ", ".join(f"{words(_column(each))} {down} {first}" for each, down, first in order)
         state = f"top {table.schema.simpleString()} by {_words([(each,) for each in by])} in {words_of}"
-        return self._stepped(flat, "top", settings, state, _plain(StructType([*table.schema, *numbers])), (name,), into)
+        schema = _plain(StructType([*table.schema, *numbers]))
+        return self._stepped(flat, "first", key, settings, state, schema, (name,), into)
 
     def consolidate(self, name: str, *, into: str) -> Chain:
         """Opposite rows of an epoch cancel, and equal ones are one, with what they add up to. In real time that is
@@ -228,12 +233,13 @@ class Chain:
         flat = self.rows.select(
             key.alias("key"), side.alias("side"), F.col(TAG).alias("tag"), row.alias("row"), F.col(DIFF).alias("diff")
         )
-        return self._stepped(flat, "consolidate", {}, "consolidate", table.schema, (name,), into)
+        return self._stepped(flat, "consolidate", table.schema, {}, "consolidate", table.schema, (name,), into)
 
     def _stepped(
         self,
         flat: DataFrame,
         kind: str,
+        key: StructType,
         settings: dict[str, Any],
         state: str,
         schema: StructType,
@@ -241,8 +247,9 @@ class Chain:
         into: str,
     ) -> Chain:
         spark = flat.sparkSession
-        told = json.dumps({**settings, "tag": self.tags})
-        found = DataFrame(operator(spark, "Signed").step(flat._jdf, kind, told), spark)
+        about = About(kind, self.where, tuple(key.fieldNames()), {"packedKey": key.json()})
+        told = json.dumps({**about.told(), **settings, "tag": self.tags})
+        found = DataFrame(operator(spark, "Signed").step(flat._jdf, told), spark)
         rows = found.select(F.col("tag").alias(TAG), F.col("row").alias(ROW), F.col("diff").alias(DIFF))
         tables = {**self._without(*taken), into: Table(self.tags, schema)}
         return replace(self, rows=rows, tables=tables, state=(*self.state, state), tags=self.tags + 1)
@@ -251,7 +258,13 @@ class Chain:
         return {name: table for name, table in self.tables.items() if name not in names}
 
 
-def begin(changes: DataFrame, tables: Mapping[str, tuple[Column, Sequence[Named]]], *, nudged: bool = False) -> Chain:
+def begin(
+    changes: DataFrame,
+    tables: Mapping[str, tuple[Column, Sequence[Named]]],
+    *,
+    nudged: bool = False,
+    where: str = "",
+) -> Chain:
     """A chain over signed rows, whose sign is their column DIFF; a row without one is left out. A table has the rows
     for which its condition is true, and of them its columns; a row is of the first such table.
 
@@ -269,7 +282,7 @@ def begin(changes: DataFrame, tables: Mapping[str, tuple[Column, Sequence[Named]
     if nudged:
         rows = _nudging(rows)
     is_told = F.col(TAG).isNotNull() & ((F.col(DIFF) != 0) | (F.col(TAG) == _NUDGE))
-    return Chain(rows.where(is_told), found, nudged=nudged, tags=len(tables))
+    return Chain(rows.where(is_told), found, nudged=nudged, tags=len(tables), where=where)
 
 
 def _nudging(rows: DataFrame) -> DataFrame:
@@ -289,11 +302,11 @@ def _opened(rows: DataFrame, table: Table) -> DataFrame:
 
 def _keyed(
     rows: DataFrame, table: Table, by: Sequence[Named], name: str, *, nulls: bool = False
-) -> tuple[DataFrame, list[str]]:
+) -> tuple[DataFrame, StructType]:
     """With a key of a table's rows, as bytes; null of other tables' rows, and where a value is unless `nulls`. And the
-    key's types."""
+    key's columns."""
     if not by:
-        return rows.select("*", F.when(_is(table), F.lit(b"")).alias(name)), []
+        return rows.select("*", F.when(_is(table), F.lit(b"")).alias(name)), StructType([])
     opened = _opened(rows, table)
     keys = [_column(each) for each in by]
     schema = opened.select(*(key.alias(f"k{place}") for place, key in enumerate(keys))).schema
@@ -303,8 +316,9 @@ def _keyed(
     there = _is(table)
     for key in keys:
         there = there if nulls else there & key.isNotNull()
-    types = [field.dataType.simpleString() for field in schema]
-    return opened.select(*(quoted(each) for each in rows.columns), F.when(there, found).alias(name)), types
+    named = zip(opened.select(*keys).columns, schema, strict=True)
+    own = StructType([StructField(word, field.dataType) for word, field in named])
+    return opened.select(*(quoted(each) for each in rows.columns), F.when(there, found).alias(name)), own
 
 
 def _plain(schema: StructType) -> StructType:

@@ -43,13 +43,14 @@ class Unordered(Exception):
 
 @dataclass(frozen=True)
 class TopSettings:
-    """As in `TopSettings.java`."""
+    """As in `TopSettings.java`. `sieved`: rows that cannot be among the first are left out before they are sent."""
 
     n: int
     updates: bool
     closed: bool
     grace_us: int
     ttl_us: int
+    sieved: bool = False
 
 
 def top(
@@ -71,8 +72,8 @@ def top(
     schema = StructType([StructField(field.name, field.dataType, field.nullable) for field in rows.schema])
     nothing = F.lit(0).cast("long")
     placed = rows.select("*", ordered(rows, order).alias(_ORDER))
-    if settings.closed and of is None:
-        placed = placed.where(_sieve(rows, keys, settings.n))
+    if settings.sieved and of is None:
+        placed = placed.where(_sieve(rows, keys, settings.n, None if settings.closed else end))
     flat = placed.select(
         *(key.alias(f"k{place}", metadata={"millrace": "key"}) for place, key in enumerate(keys or [F.lit(0)])),
         (nothing if end is None else F.unix_micros(end)).alias("end"),
@@ -104,14 +105,15 @@ def top(
     )
 
 
-def _sieve(rows: DataFrame, keys: Sequence[Column], n: int) -> Column:
-    """Leaves out most rows that will not be told, before they go over the network: see `Sieve.java`. Only where none is
-    late, since it leaves out whatever is behind."""
+def _sieve(rows: DataFrame, keys: Sequence[Column], n: int, end: Column | None) -> Column:
+    """Leaves out most rows that will not be told, before they go over the network: see `Sieve.java`. `end` where rows
+    can be late: those are all let pass, since they are counted."""
     key = F.struct(*(key.alias(f"k{place}") for place, key in enumerate(keys)))
     schema = rows.select(key.alias("key")).schema["key"].dataType
     assert isinstance(schema, StructType)
-    pair = F.struct(packed(key, schema).alias("key"), F.col(_ORDER).alias("order"))
-    return Column(operator(rows.sparkSession, "Sieve").of(pair._jc, n))
+    ends = F.lit(None).cast("long") if end is None else F.unix_micros(end)
+    row = F.struct(packed(key, schema).alias("key"), F.col(_ORDER).alias("order"), ends.alias("end"))
+    return Column(operator(rows.sparkSession, "Sieve").of(row._jc, n))
 
 
 def whole(rows: DataFrame) -> Column:

@@ -1,7 +1,8 @@
 """Two streams joined within an interval of event time, epoch by epoch.
 
 - A pair is a left and a right row with equal keys, the right one's time within the interval after the left one's.
-- A row that comes when the watermark of the epoch before has reached its time is late: it is counted and joins nothing.
+- A row that comes when the watermark is past its time is late: it is counted and joins nothing. Spark's own join, which
+  also gives rows without a pair, asks whether the watermark of the epoch before has reached its time.
 - A row without a pair comes out alone, once, after the watermark has passed the time at which a pair could still have
   come: for a left row its time and the interval's end, for a right one its time less the interval's beginning.
 """
@@ -27,10 +28,10 @@ class IntervalJoin:
     right: list[Row] = field(default_factory=list)
     late: int = 0
 
-    def epoch(self, left: Iterable[Row], right: Iterable[Row], late_watermark: int) -> None:
+    def epoch(self, left: Iterable[Row], right: Iterable[Row], late_before: int) -> None:
         for rows, kept in ((left, self.left), (right, self.right)):
             for row in rows:
-                if row.time <= late_watermark and late_watermark > 0:
+                if row.time < late_before:
                     self.late += 1
                 else:
                     kept.append(row)

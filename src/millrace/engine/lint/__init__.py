@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pyspark.sql import SparkSession
 
 from millrace.config import Settings
-from millrace.engine.lint import functions, keys, lateness, parallelism, state, writers
+from millrace.engine.lint import functions, keys, lateness, parallelism, repeats, state, writers
 from millrace.engine.lint.finding import Finding, Report
 from millrace.engine.lint.planning import planned, unknown
 from millrace.engine.plan import flows_of
@@ -20,7 +20,7 @@ from millrace.flow import App
 
 __all__ = ["Finding", "Report", "lint"]
 
-_PLAN_RULES = (functions.findings, state.findings, keys.findings, lateness.of_windows)
+_PLAN_RULES = (functions.findings, state.findings, keys.findings, lateness.of_windows, repeats.findings)
 
 
 def lint(app: App, settings: Settings, spark: SparkSession | None = None) -> Report:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
 from millrace.engine.lint.trees import constant, nodes
 from millrace.engine.plans import analyzed, listed
+from millrace.kernel.kept import told_by
 from millrace.kernel.windows import EDGES
 
 # How Spark marks a column that is a window.
@@ -28,7 +31,7 @@ def findings(plan: Planned) -> Iterator[Finding]:
             "key it by what its records are about, or leave the key out: then they are spread",
         )
     for node in nodes(result, [analyzed(frame) for frame in plan.inputs]):
-        if node.isStreaming() and (_same_group(node) or _same_window(node)):
+        if node.isStreaming() and (_same_group(node) or _same_key(node, plan.result.sparkSession)):
             yield Finding(
                 "constant-key",
                 stream.name,
@@ -52,14 +55,13 @@ def _is_window(expression: Any) -> bool:
     return named and any(expression.metadata().contains(mark) for mark in _WINDOWS)
 
 
-def _same_window(node: Any) -> bool:
-    """The kernel's windows. Without `by` they have a constant key too, which then nothing reads."""
-    if node.nodeName() != "Project" or node.child().nodeName() != "SerializeFromObject":
+def _same_key(node: Any, spark: SparkSession) -> bool:
+    """The kernel's operators. Without `by` they have a constant key too, which says that they are over all rows."""
+    if node.nodeName() != "TransformWithState":
         return False
-    operator = node.child().child()
-    if operator.nodeName() != "TransformWithState":
+    told = told_by(spark, node.statefulProcessor())
+    if told is None or not told.get("by"):
         return False
-    rows = listed(operator.children())[0]
-    keys = [each for each in listed(operator.groupingAttributes()) if each.name() not in EDGES]
-    told = {column.name() for column in listed(node.child().output()) if node.references().contains(column)}
-    return any(key.name() in told for key in keys) and all(constant(key, rows) for key in keys)
+    rows = listed(node.children())[0]
+    keys = [each for each in listed(node.groupingAttributes()) if each.name() not in EDGES]
+    return all(constant(key, rows) for key in keys)

@@ -35,7 +35,7 @@ public final class AsOf {
         .add("partition", DataTypes.IntegerType)
         .add("offset", DataTypes.LongType);
     Column[] columns = keys.stream().map(functions::col).toArray(Column[]::new);
-    AsOfProcessor processor = new AsOfProcessor(settings, new Unavailable(placeholder));
+    AsOfProcessor processor = new AsOfProcessor(json, settings, new Unavailable(placeholder));
     return rows.groupBy(columns).as(Lookup.exact(group), Lookup.exact(in)).transformWithState(
         processor, TimeMode.EventTime(), OutputMode.Update(), Lookup.exact(out));
   }

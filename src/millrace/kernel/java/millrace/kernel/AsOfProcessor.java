@@ -7,7 +7,6 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
 import scala.collection.Iterator;
@@ -22,13 +21,14 @@ import scala.jdk.javaapi.CollectionConverters;
  * have seen, and all versions that it can ask for are kept too. One that is told once is told by a timer, which Spark
  * fires after an epoch's rows. What nobody knows is told as refused when the event is let go, and never as a null.
  */
-final class AsOfProcessor extends StatefulProcessor<Row, Row, Row> {
+final class AsOfProcessor extends Keeper<Row, Row, Row> {
   private final AsOfSettings settings;
   private final Unavailable unavailable;
   private transient AsOfChanges changes;
   private transient AsOfState state;
 
-  AsOfProcessor(AsOfSettings settings, Unavailable unavailable) {
+  AsOfProcessor(String told, AsOfSettings settings, Unavailable unavailable) {
+    super(told);
     this.settings = settings;
     this.unavailable = unavailable;
   }

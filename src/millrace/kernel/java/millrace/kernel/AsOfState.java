@@ -1,7 +1,12 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.function.Function;
 import org.apache.spark.sql.Encoders;
-import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.StatefulProcessorHandle;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.ValueState;
@@ -29,31 +34,53 @@ final class AsOfState {
   private long timerMs;
 
   AsOfState(AsOfSettings settings, StatefulProcessorHandle handle) {
-    this.settings = settings;
-    this.handle = handle;
-    state = handle.getValueState("history", Encoders.BINARY(), TTLConfig.NONE());
-    versionNodes = map("versionNodes");
-    rows = map("rows");
-    eventNodes = map("eventNodes");
-    eventRows = map("events");
+    this(
+        settings, handle, handle.getValueState("history", Encoders.BINARY(), TTLConfig.NONE()),
+        name -> History.Nodes.in(handle.getMapState(name, Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE())));
   }
 
-  private History.Nodes map(String name) {
-    MapState<Long, byte[]> held = handle.getMapState(name, Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
-    return new History.Nodes() {
-      @Override public byte[] get(long id) { return held.getValue(id); }
-      @Override public void put(long id, byte[] node) { held.updateValue(id, node); }
-      @Override public void remove(long id) { held.removeKey(id); }
-    };
+  private AsOfState(
+      AsOfSettings settings, StatefulProcessorHandle handle, ValueState<byte[]> state,
+      Function<String, History.Nodes> maps) {
+    this.settings = settings;
+    this.handle = handle;
+    this.state = state;
+    versionNodes = maps.apply("versionNodes");
+    rows = maps.apply("rows");
+    eventNodes = maps.apply("eventNodes");
+    eventRows = maps.apply("events");
+  }
+
+  /** For people: see Kept. `held` is the key's value, `maps` has the entries of each map. */
+  static void show(JsonNode json, byte[] held, Function<String, Map<Long, byte[]>> maps, ObjectNode out) {
+    AsOfState state = new AsOfState(AsOfSettings.of(json), null, null, name -> History.Nodes.read(maps.apply(name)));
+    state.read(held);
+    if (state.toldUs != Long.MIN_VALUE) out.put("toldUs", state.toldUs);
+    ArrayNode versions = out.putArray("versions");
+    state.versions.each((timeUs, row) -> {
+      versions.addObject().put("time", timeUs).put("row", row == null ? null : row(row, json.get("rowSchema")));
+    });
+    ArrayNode events = out.putArray("events");
+    state.events.walk(Long.MIN_VALUE, Long.MAX_VALUE, (timeUs, event) -> {
+      events.addObject().put("time", timeUs).put("row", row(event, json.get("eventSchema")));
+    });
+  }
+
+  /** Those of a captured table are texts. */
+  private static String row(byte[] row, JsonNode schema) {
+    return schema.isNull() ? new String(row, StandardCharsets.UTF_8) : Kept.row(row, schema.asText());
   }
 
   void load() {
+    read(state.get());
+  }
+
+  private void read(byte[] held) {
     versions = new Versions(settings.versions(), versionNodes, rows, settings.whole(), settings.goneUs());
     events = new KeptEvents(settings.events(), eventNodes, eventRows);
     toldUs = Long.MIN_VALUE;
     place = new HeldRow(null, 0, 0);
     timerMs = NO_TIMER;
-    byte[] held = state.get();
     if (held == null) return;
     Stored.read(held, FORM, (in, form) -> {
       timerMs = VarLong.read(in);

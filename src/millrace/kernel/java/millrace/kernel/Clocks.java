@@ -7,14 +7,15 @@ import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Puts Millrace's clock where Spark would keep its own watermark, in queries whose time columns carry a clock's
- * settings, and keeps the pace of all queries. Spark plans every epoch in the query's own thread; a rule that changes
- * nothing is how to be there before the first epoch ends.
+ * settings, keeps the pace of queries, and lets those in real time be analyzed once. Spark plans every epoch in the
+ * query's own thread; a rule that changes no result is how to be there before the first epoch ends.
  */
 public final class Clocks {
   /** The name under which a time column's metadata holds the clock's settings. */
@@ -24,7 +25,6 @@ public final class Clocks {
 
   /** Makes a session's queries look for clocks, and keep their pace. */
   public static void install(SparkSession spark) {
-    Seen.register(spark);
     var methods = ((org.apache.spark.sql.classic.SparkSession) spark).experimental();
     for (Rule<LogicalPlan> rule : CollectionConverters.asJava(methods.extraOptimizations())) {
       if (rule instanceof Watch) return;
@@ -38,18 +38,26 @@ public final class Clocks {
     @Override
     public LogicalPlan apply(LogicalPlan plan) {
       if (plan.isStreaming() && query() instanceof MicroBatchExecution query) {
+        Behind.install(query, plan);
         if (hasClock(plan) && !(query.watermarkTracker() instanceof ClockTracker)) {
           query.watermarkTracker_$eq(new ClockTracker(query));
         }
-        if (!isRealTime(query)) Pace.adapt(query);
+        if (isRealTime(query)) AnalyzedOnce.install(session());
+        else Pace.adapt(query);
+        IncrementalExecution epoch = query.lastExecution();
+        return EpochTime.in(plan, epoch == null ? Long.MAX_VALUE : epoch.offsetSeqMetadata().batchWatermarkMs() * 1_000);
       }
       return plan;
     }
   }
 
+  private static org.apache.spark.sql.classic.SparkSession session() {
+    return (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+  }
+
   /** The streaming query whose thread this is; null if it is none's. */
   static Object query() {
-    var spark = (org.apache.spark.sql.classic.SparkSession) org.apache.spark.sql.classic.SparkSession.active();
+    var spark = session();
     String id = spark.sparkContext().getLocalProperty(QUERY);
     return id == null ? null : spark.sharedState().activeStreamingQueries().get(UUID.fromString(id));
   }

@@ -1,5 +1,6 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.Row;
@@ -12,8 +13,9 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Consolidation extends SignedStep {
   private final int tag;
 
-  Consolidation(int tag) {
-    this.tag = tag;
+  Consolidation(String settings, JsonNode told) {
+    super(settings);
+    tag = told.get("tag").asInt();
   }
 
   @Override

@@ -28,7 +28,7 @@ public final class Dedup {
     StructType schema = rows.schema();
     StructType key = new StructType(Arrays.copyOf(schema.fields(), keys));
     Column[] by = Arrays.stream(key.fieldNames()).map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
-    var grouped = rows.groupBy(by).as(Encoders.row(key), Encoders.row(schema));
+    var grouped = rows.groupBy(by).as(Lookup.exact(key), Lookup.exact(schema));
     if (byArrival) {
       return grouped.transformWithState(
           new DedupByArrival(settings, ttlUs), TimeMode.ProcessingTime(), OutputMode.Update(), Encoders.row(OUT));

@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.NavigableSet;
+import java.util.TreeSet;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
@@ -21,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * Which rows of one key are first, by event time; `model/dedup.py` is the same in plain Python.
  *
  * What holds: of two rows that were given, neither is within the time of the other. What was given is remembered for as
- * long as a row may come that is within the time of it and not refused.
+ * long as a row may come that is within the time of it and not refused; for the earliest of it a timer is set.
  */
 final class DedupProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
@@ -46,7 +48,8 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
   @Override
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
-    List<Long> given = load();
+    NavigableSet<Long> given = load();
+    Long earliest = given.isEmpty() ? null : given.first();
     List<Row> out = new ArrayList<>();
     boolean changed = false;
     for (Row row : inOrder(rows)) {
@@ -56,22 +59,33 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
         continue;
       }
       if (timeUs < watermarkUs) out.add(RowFactory.create(Told.ALLOWED, watermarkUs - timeUs, null));
-      if (given.stream().anyMatch(each -> Math.abs(each - timeUs) < ttlUs)) continue;
+      Long before = given.floor(timeUs);
+      Long after = given.ceiling(timeUs);
+      if (before != null && timeUs - before < ttlUs || after != null && after - timeUs < ttlUs) continue;
       given.add(timeUs);
       changed = true;
-      getHandle().registerTimer(forgottenMs(timeUs));
       out.add(RowFactory.create(Told.RESULT, null, row.get(keys + 2)));
     }
-    if (changed) save(given);
+    if (changed) {
+      if (!given.first().equals(earliest)) getHandle().registerTimer(forgottenMs(given.first()));
+      save(given);
+    }
     return CollectionConverters.asScala(out.iterator());
   }
 
   @Override
   public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
     long watermarkMs = timers.getCurrentWatermarkInMs();
-    List<Long> given = load();
-    given.removeIf(timeUs -> forgottenMs(timeUs) <= watermarkMs);
-    save(given);
+    NavigableSet<Long> given = load();
+    boolean forgets = false;
+    while (!given.isEmpty() && forgottenMs(given.first()) <= watermarkMs) {
+      given.pollFirst();
+      forgets = true;
+    }
+    if (forgets) {
+      if (!given.isEmpty()) getHandle().registerTimer(forgottenMs(given.first()));
+      save(given);
+    }
     return CollectionConverters.asScala(new ArrayList<Row>().iterator());
   }
 
@@ -95,21 +109,21 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
     read(held).forEach(shown::add);
   }
 
-  private List<Long> load() {
+  private NavigableSet<Long> load() {
     byte[] held = state.get();
-    return held == null ? new ArrayList<>() : read(held);
+    return held == null ? new TreeSet<>() : read(held);
   }
 
-  private static List<Long> read(byte[] held) {
+  private static NavigableSet<Long> read(byte[] held) {
     return Stored.read(held, FORM, (in, form) -> {
       int count = in.readInt();
-      List<Long> given = new ArrayList<>(count + 1);
+      NavigableSet<Long> given = new TreeSet<>();
       for (int place = 0; place < count; place++) given.add(in.readLong());
       return given;
     });
   }
 
-  private void save(List<Long> given) {
+  private void save(NavigableSet<Long> given) {
     if (given.isEmpty()) {
       state.clear();
       return;

@@ -2,11 +2,11 @@ package millrace.kernel;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.streaming.MapState;
 
 /** One group during one call: loaded, changed, told and kept. Ordered sets keep their larger parts in `nodes`. */
 final class Group {
@@ -20,7 +20,7 @@ final class Group {
   private long rows;
   private boolean begun;
 
-  Group(GroupShape shape, UnsafeProjection projection, byte[] state, MapState<Long, byte[]> nodes) {
+  Group(GroupShape shape, UnsafeProjection projection, byte[] state, History.Nodes nodes) {
     this.shape = shape;
     this.projection = projection;
     for (int place = 0; place < shape.tallies().size(); place++) {
@@ -35,10 +35,10 @@ final class Group {
     });
   }
 
-  private record Nodes(MapState<Long, byte[]> all, long from) implements History.Nodes {
-    @Override public byte[] get(long id) { return all.getValue(from + id); }
-    @Override public void put(long id, byte[] node) { all.updateValue(from + id, node); }
-    @Override public void remove(long id) { all.removeKey(from + id); }
+  private record Nodes(History.Nodes all, long from) implements History.Nodes {
+    @Override public byte[] get(long id) { return all.get(from + id); }
+    @Override public void put(long id, byte[] node) { all.put(from + id, node); }
+    @Override public void remove(long id) { all.remove(from + id); }
   }
 
   void add(UnsafeRow values, long diff) {
@@ -49,23 +49,25 @@ final class Group {
     }
   }
 
+  long rows() {
+    return rows;
+  }
+
   /** From now on the group of a table without a key is there. */
   void begin() {
     begun = true;
   }
 
   /** The row that is told of it, packed; null if the group is not there. */
-  byte[] row(byte[] key) {
+  byte[] row(InternalRow key) {
     if (rows <= 0 && !(shape.global() && begun)) return null;
-    UnsafeRow of = new UnsafeRow(shape.keys());
-    of.pointTo(key, key.length);
     Object[] results = new Object[shape.wanted().size()];
     for (int place = 0; place < results.length; place++) {
       Tally.Wanted wanted = shape.wanted().get(place);
       results[place] = wanted.tally() < 0 ? (Object) rows : tallies.get(wanted.tally()).result(wanted);
     }
     // Copied, because the projection writes the next one to the same place.
-    return projection.apply(new JoinedRow(of, new GenericInternalRow(results))).copy().getBytes();
+    return projection.apply(new JoinedRow(key, new GenericInternalRow(results))).copy().getBytes();
   }
 
   /** Whether it is as if no row had ever come. */

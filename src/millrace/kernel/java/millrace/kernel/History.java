@@ -3,8 +3,10 @@ package millrace.kernel;
 import java.io.DataInput;
 import java.io.DataOutput;
 import java.io.IOException;
+import java.util.Map;
 import java.util.function.Consumer;
 import millrace.kernel.HistoryNode.Branch;
+import org.apache.spark.sql.streaming.MapState;
 
 /**
  * The events of one key, in the order of time, as a tree. Its root is kept by whoever has the history, all other nodes
@@ -18,6 +20,23 @@ final class History {
     void put(long id, byte[] node);
 
     void remove(long id);
+
+    static Nodes in(MapState<Long, byte[]> map) {
+      return new Nodes() {
+        @Override public byte[] get(long id) { return map.getValue(id); }
+        @Override public void put(long id, byte[] node) { map.updateValue(id, node); }
+        @Override public void remove(long id) { map.removeKey(id); }
+      };
+    }
+
+    /** Of a checkpoint that is only looked at. */
+    static Nodes read(Map<Long, byte[]> map) {
+      return new Nodes() {
+        @Override public byte[] get(long id) { return map.get(id); }
+        @Override public void put(long id, byte[] node) { throw new UnsupportedOperationException(); }
+        @Override public void remove(long id) { throw new UnsupportedOperationException(); }
+      };
+    }
   }
 
   private static final int FORM = 1;

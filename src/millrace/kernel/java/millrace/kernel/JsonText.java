@@ -1,23 +1,36 @@
 package millrace.kernel;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.time.LocalDate;
 import java.time.YearMonth;
 import java.util.Arrays;
+import org.apache.spark.unsafe.types.UTF8String;
 
-/** The tokens of one JSON value. Whatever is not plainly right is a Doubt. */
+/** The tokens of one JSON value after the other. Whatever is not plainly right is a Doubt. */
 final class JsonText {
   static final Doubt DOUBT = new Doubt();
   private static final int DEEPEST = 64;
   /** So many digits a long surely holds. */
   static final int LONGEST_WHOLE = 18;
 
-  private final byte[] bytes;
+  private static final VarHandle EIGHT = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+  private static final VarHandle TWO = MethodHandles.byteArrayViewVarHandle(short[].class, ByteOrder.LITTLE_ENDIAN);
+  private static final long EACH = 0x0101010101010101L;
+  private static final long HIGH = EACH << 7;
+
+  private byte[] bytes;
   private int at;
   private int from;
   private int to;
   /** Whether the text last read holds escapes. */
   boolean escaped;
+
+  private long lastDate;
+  private short lastDay;
+  private long lastDays;
 
   /** Not an error, and too frequent for a stack trace. */
   static final class Doubt extends RuntimeException {
@@ -26,8 +39,10 @@ final class JsonText {
     }
   }
 
-  JsonText(byte[] bytes) {
-    this.bytes = bytes;
+  /** Begins with another value. */
+  void of(byte[] value) {
+    bytes = value;
+    at = 0;
   }
 
   void expect(char sign) {
@@ -56,12 +71,21 @@ final class JsonText {
     return peek() == 't' ? word("true") : !word("false");
   }
 
+  /** Whether these bytes, quotes included, come next. */
+  boolean foundQuoted(byte[] name) {
+    if (peek() != '"' || at + name.length > bytes.length) return false;
+    if (!Arrays.equals(bytes, at, at + name.length, name, 0, name.length)) return false;
+    at += name.length;
+    return true;
+  }
+
   /** Reads a text; where it is, is kept. */
   void text() {
     expect('"');
     from = at;
     escaped = false;
     while (true) {
+      skipPlain();
       if (at >= bytes.length) throw DOUBT;
       byte each = bytes[at++];
       if (each == '"') break;
@@ -74,16 +98,32 @@ final class JsonText {
     to = at - 1;
   }
 
+  /** To the next quote, backslash or control character, or to a few bytes before the end: eight bytes at a time. */
+  private void skipPlain() {
+    for (; at <= bytes.length - Long.BYTES; at += Long.BYTES) {
+      long each = (long) EIGHT.get(bytes, at);
+      // The lowest bit that is set is of the first such byte; those above it may be of others.
+      long found = (below(each ^ '"' * EACH, 1) | below(each ^ '\\' * EACH, 1) | below(each, ' ')) & HIGH;
+      if (found == 0) continue;
+      at += Long.numberOfTrailingZeros(found) / Byte.SIZE;
+      return;
+    }
+  }
+
+  private static long below(long each, long bound) {
+    return each - bound * EACH & ~each;
+  }
+
   /** Whether the text last read is this one. */
   boolean is(byte[] name) {
     return Arrays.equals(bytes, from, to, name, 0, name.length);
   }
 
-  /** A text's bytes. */
-  byte[] value() {
+  /** A text, in the bytes that it was read from unless something in it is escaped. */
+  UTF8String value() {
     text();
-    byte[] found = Arrays.copyOfRange(bytes, from, to);
-    return escaped ? unescaped(found) : found;
+    if (!escaped) return UTF8String.fromBytes(bytes, from, to - from);
+    return UTF8String.fromBytes(unescaped(Arrays.copyOfRange(bytes, from, to)));
   }
 
   private static byte[] unescaped(byte[] text) {
@@ -136,7 +176,7 @@ final class JsonText {
     return at - first;
   }
 
-  /** "2026-01-31T23:59:59", with up to six digits behind a point, and Z; `utc`: Z may be left out. */
+  /** "2026-01-31T23:59:59", with up to six digits behind a point, and Z or +02:00; `utc`: that may be left out. */
   long timeUs(boolean utc) {
     text();
     int length = to - from;
@@ -155,9 +195,17 @@ final class JsonText {
       for (; place < to && bytes[place] >= '0' && bytes[place] <= '9'; place++, unit /= 10) us += unit * (bytes[place] - '0');
       if (place == first || place > first + 6) throw DOUBT;
     }
-    boolean zoned = place < to && bytes[place] == 'Z';
-    if (place + (zoned ? 1 : 0) != to || !(zoned || utc)) throw DOUBT;
-    return ((days * 24 + hour) * 60 + minute) * 60_000_000L + second * 1_000_000L + us;
+    return ((days * 24 + hour) * 60 + minute - offsetMinutes(place, utc)) * 60_000_000L + second * 1_000_000L + us;
+  }
+
+  /** Of a time's end. */
+  private int offsetMinutes(int place, boolean utc) {
+    if (place == to && utc || place + 1 == to && bytes[place] == 'Z') return 0;
+    if (place + 6 != to || bytes[place + 3] != ':') throw DOUBT;
+    int minutes = two(place + 1, 17) * 60 + two(place + 4, 59);
+    if (bytes[place] == '+') return minutes;
+    if (bytes[place] == '-') return -minutes;
+    throw DOUBT;
   }
 
   int date() {
@@ -166,7 +214,19 @@ final class JsonText {
     return (int) days();
   }
 
+  /** Since 1970. Most events are of the same day as those before them. */
   private long days() {
+    long first = (long) EIGHT.get(bytes, from);
+    short rest = (short) TWO.get(bytes, from + Long.BYTES);
+    if (first != lastDate || rest != lastDay) {
+      lastDays = daysOf();
+      lastDate = first;
+      lastDay = rest;
+    }
+    return lastDays;
+  }
+
+  private long daysOf() {
     if (bytes[from + 4] != '-' || bytes[from + 7] != '-') throw DOUBT;
     int year = two(from, 99) * 100 + two(from + 2, 99);
     int month = two(from + 5, 12);

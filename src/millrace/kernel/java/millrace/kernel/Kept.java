@@ -43,6 +43,12 @@ public final class Kept {
       case "lookback" -> LookbackProcessor.show(json, (byte[]) held.get("history"), numbered(held.get("nodes")), out);
       case "match" -> MatchProcessor.show(json, (byte[]) held.get("newest"), numbered(held.get("older")), out);
       case "top", "latest" -> Best.show(json, (byte[]) held.get("best"), named(held.get("all")), out);
+      case "as_of" -> AsOfState.show(json, (byte[]) held.get("history"), name -> numbered(held.get(name)), out);
+      case "join" -> SignedJoin.show(
+          json, (byte[]) held.get("sides"), counted(held.get("left")), counted(held.get("right")), out);
+      case "aggregate", "distinct" -> SignedAggregate.show(
+          json, (byte[]) held.get("group"), numbered(held.get("nodes")), out);
+      case "first" -> SignedTop.show(json, (byte[]) held.get("rows"), numbered(held.get("nodes")), out);
       case "dedup" -> DedupProcessor.show((byte[]) held.get("given"), out);
       default -> throw new IllegalArgumentException(json.get("operator").asText());
     }
@@ -59,6 +65,14 @@ public final class Kept {
   private static Map<ByteBuffer, byte[]> named(Object map) {
     Map<ByteBuffer, byte[]> found = new HashMap<>();
     if (map != null) ((Map<?, ?>) map).forEach((key, bytes) -> found.put(ByteBuffer.wrap((byte[]) key), (byte[]) bytes));
+    return found;
+  }
+
+  private static Map<ByteBuffer, Long> counted(Object map) {
+    Map<ByteBuffer, Long> found = new HashMap<>();
+    if (map != null) {
+      ((Map<?, ?>) map).forEach((row, count) -> found.put(ByteBuffer.wrap((byte[]) row), ((Number) count).longValue()));
+    }
     return found;
   }
 

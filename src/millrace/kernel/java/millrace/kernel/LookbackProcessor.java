@@ -147,11 +147,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
   }
 
   private void load() {
-    history = new History(settings.shape(), new History.Nodes() {
-      @Override public byte[] get(long id) { return nodes.getValue(id); }
-      @Override public void put(long id, byte[] node) { nodes.updateValue(id, node); }
-      @Override public void remove(long id) { nodes.removeKey(id); }
-    });
+    history = new History(settings.shape(), History.Nodes.in(nodes));
     timerMs = NO_TIMER;
     nextRow = 0;
     rowsFromUs = Long.MIN_VALUE;
@@ -179,11 +175,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
   /** For people: see Kept. */
   static void show(JsonNode json, byte[] held, Map<Long, byte[]> nodes, ObjectNode out) {
     LookbackSettings settings = LookbackSettings.of(json, new StructType().add("row", new StructType()));
-    History history = new History(settings.shape(), new History.Nodes() {
-      @Override public byte[] get(long id) { return nodes.get(id); }
-      @Override public void put(long id, byte[] node) { throw new UnsupportedOperationException(); }
-      @Override public void remove(long id) { throw new UnsupportedOperationException(); }
-    });
+    History history = new History(settings.shape(), History.Nodes.read(nodes));
     read(held, settings, history);
     ArrayNode shown = out.putArray("events");
     history.walk(Long.MIN_VALUE, Long.MAX_VALUE, event -> {

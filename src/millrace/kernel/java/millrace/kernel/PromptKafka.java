@@ -18,12 +18,14 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Spark's Kafka source, with one difference: an epoch in real time ends as soon as it is asked to (see Ending). Spark's
- * own would wait in a poll for as long as the epoch was to be, and a flow that is stopped would have to be interrupted,
- * and repeat the epoch.
+ * Spark's Kafka source, with one difference: an epoch in real time ends as soon as it is asked to (see Ending), and the
+ * first ones early (see FirstEpochs). Spark's own would wait in a poll for as long as the epoch was to be, and a flow
+ * that is stopped would have to be interrupted, and repeat the epoch.
  */
 public final class PromptKafka implements TableProvider {
   private static final String KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
+  /** An option: how long the first epoch may take. */
+  private static final String FIRST = "firstEpochMs";
 
   private final TableProvider kafka;
 
@@ -46,7 +48,7 @@ public final class PromptKafka implements TableProvider {
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
       ScanBuilder builder = table.newScanBuilder(options);
-      return () -> new Reading(builder.build());
+      return () -> new Reading(builder.build(), options.getLong(FIRST, 0));
     }
 
     @Override public String name() { return table.name(); }
@@ -54,10 +56,10 @@ public final class PromptKafka implements TableProvider {
     @Override public Set<TableCapability> capabilities() { return table.capabilities(); }
   }
 
-  private record Reading(Scan scan) implements Scan {
+  private record Reading(Scan scan, long firstMs) implements Scan {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new PromptStream(scan.toMicroBatchStream(checkpoint));
+      return new PromptStream(scan.toMicroBatchStream(checkpoint), new FirstEpochs(firstMs));
     }
 
     @Override public StructType readSchema() { return scan.readSchema(); }

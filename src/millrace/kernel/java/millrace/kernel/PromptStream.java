@@ -1,8 +1,6 @@
 package millrace.kernel;
 
 import java.io.IOException;
-import java.util.Map;
-import java.util.Optional;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -12,48 +10,60 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
-import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
-/** Kafka's stream; its readers look, while they wait for a record, whether their epoch is to end. */
+/**
+ * Kafka's stream; its readers look, while they wait for a record, whether their epoch is to end. It leaves out Kafka's
+ * metrics, for which Spark would ask the broker once more at each end, while rows wait.
+ */
 final class PromptStream
-    implements MicroBatchStream, SupportsRealTimeMode, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+    implements MicroBatchStream, SupportsRealTimeMode, SupportsTriggerAvailableNow {
   /** How long a reader waits for a record before it looks. */
   private static final long LOOK_MS = 100;
 
   private final MicroBatchStream kafka;
+  private final FirstEpochs first;
 
-  PromptStream(MicroBatchStream kafka) {
+  PromptStream(MicroBatchStream kafka, FirstEpochs first) {
     this.kafka = kafka;
+    this.first = first;
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
     PartitionReaderFactory readers = kafka.createReaderFactory();
-    return (PartitionReaderFactory & java.io.Serializable) partition -> new Reader(readers.createReader(partition));
+    long mostMs = first.mostMs();
+    return (PartitionReaderFactory & java.io.Serializable)
+        partition -> new Reader(readers.createReader(partition), mostMs);
   }
 
   private static final class Reader implements SupportsRealTimeRead<InternalRow> {
     private final SupportsRealTimeRead<InternalRow> kafka;
     private final Ending ending = Ending.ofTask();
+    private final long mostMs;
+    private final long made = System.nanoTime();
 
     @SuppressWarnings("unchecked")
-    Reader(PartitionReader<InternalRow> kafka) {
+    Reader(PartitionReader<InternalRow> kafka, long mostMs) {
       this.kafka = (SupportsRealTimeRead<InternalRow>) kafka;
+      this.mostMs = mostMs;
     }
 
     @Override
     public RecordStatus nextWithTimeout(Long startMs, Long timeoutMs) throws IOException {
-      long leftMs = timeoutMs;
-      long began = System.nanoTime();
-      while (leftMs > 0 && !ending.asked()) {
-        RecordStatus status = kafka.nextWithTimeout(startMs, Math.min(leftMs, LOOK_MS));
+      long beganMs = passedMs();
+      long endMs = Math.min(mostMs, beganMs + timeoutMs);
+      for (long nowMs = beganMs; nowMs < endMs && !ending.asked(); nowMs = passedMs()) {
+        RecordStatus status = kafka.nextWithTimeout(startMs, Math.min(endMs - nowMs, LOOK_MS));
         if (status.hasRecord()) return status;
-        leftMs = timeoutMs - (System.nanoTime() - began) / 1_000_000;
       }
       return RecordStatus.newStatusWithoutArrivalTime(false);
+    }
+
+    private long passedMs() {
+      return (System.nanoTime() - made) / 1_000_000;
     }
 
     @Override public boolean next() throws IOException { return kafka.next(); }
@@ -80,9 +90,4 @@ final class PromptStream
   @Override public void commit(Offset end) { kafka.commit(end); }
   @Override public void stop() { kafka.stop(); }
   @Override public String toString() { return kafka.toString(); }
-
-  @Override
-  public Map<String, String> metrics(Optional<Offset> latest) {
-    return ((ReportsSourceMetrics) kafka).metrics(latest);
-  }
 }

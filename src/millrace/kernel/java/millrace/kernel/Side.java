@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -14,7 +16,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * One side of a join under one key during one call: its rows, and how often each is there.
  *
  * Few rows are kept in the value of the key; many one by one in a map, so that a row more does not write the others
- * again. They stay there until all are gone. With no map only their number is kept.
+ * again. They stay there until all are gone. Where no rows are kept, only their number is.
  */
 final class Side {
   private static final int MOST_ROWS = 8;
@@ -24,6 +26,7 @@ final class Side {
   record Change(byte[] row, long before, long after) {}
 
   private final MapState<byte[], Long> map;
+  private final boolean keepsRows;
   private final Map<ByteBuffer, Long> few = new LinkedHashMap<>();
   private final Map<ByteBuffer, Change> changes = new LinkedHashMap<>();
   private boolean many;
@@ -31,15 +34,16 @@ final class Side {
   private long total;
   private long totalBefore;
 
-  Side(MapState<byte[], Long> map) {
+  Side(MapState<byte[], Long> map, boolean keepsRows) {
     this.map = map;
+    this.keepsRows = keepsRows;
   }
 
   void apply(Net net) {
     totalBefore = total;
     net.each((row, diff) -> {
       total = Math.addExact(total, diff);
-      if (map != null) change(row, diff);
+      if (keepsRows) change(row, diff);
     });
     if (!many && isTooLarge()) spill();
   }
@@ -77,7 +81,7 @@ final class Side {
     return totalBefore > 0;
   }
 
-  /** Of a side with a map its rows count, of another their number. */
+  /** Where rows are kept they count, otherwise their number. */
   boolean isEmpty() {
     return size == 0 && total == 0;
   }
@@ -102,6 +106,13 @@ final class Side {
     return changed().concat(this::unchanged);
   }
 
+  /** For people: see Kept. */
+  void show(Map<ByteBuffer, Long> rows, String schema, ObjectNode out) {
+    ArrayNode shown = out.put("total", total).putArray("rows");
+    (many ? rows : few).forEach((row, count) ->
+        shown.addObject().put("count", count).put("row", Kept.row(row.array(), schema)));
+  }
+
   void write(DataOutputStream out) throws IOException {
     out.writeBoolean(many);
     VarLong.write(size, out);
@@ -117,7 +128,7 @@ final class Side {
     many = in.readBoolean();
     size = VarLong.read(in);
     total = totalBefore = VarLong.read(in);
-    if (many || map == null) return;
+    if (many || !keepsRows) return;
     for (long row = 0; row < size; row++) few.put(ByteBuffer.wrap(Ranked.bytes(in)), VarLong.read(in));
   }
 }

@@ -19,14 +19,14 @@ public final class Signed {
   private static final StructType OUT = new StructType()
       .add("tag", DataTypes.IntegerType).add("row", DataTypes.BinaryType).add("diff", DataTypes.LongType);
 
-  public static Dataset<Row> step(Dataset<Row> rows, String kind, String settings) {
+  public static Dataset<Row> step(Dataset<Row> rows, String settings) {
     JsonNode told = Json.read(settings);
-    SignedStep step = switch (kind) {
-      case "join" -> new SignedJoin(told);
-      case "aggregate" -> new SignedAggregate(told);
-      case "top" -> new SignedTop(told);
-      case "consolidate" -> new Consolidation(told.get("tag").asInt());
-      default -> throw new IllegalArgumentException(kind);
+    SignedStep step = switch (told.get("operator").asText()) {
+      case "join" -> new SignedJoin(settings, told);
+      case "aggregate", "distinct" -> new SignedAggregate(settings, told);
+      case "first" -> new SignedTop(settings, told);
+      case "consolidate" -> new Consolidation(settings, told);
+      default -> throw new IllegalArgumentException(settings);
     };
     return rows.groupBy(functions.col("key")).as(Encoders.row(KEY), Encoders.row(IN))
         .transformWithState(step, TimeMode.None(), OutputMode.Update(), Encoders.row(OUT));

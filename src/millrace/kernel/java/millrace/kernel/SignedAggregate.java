@@ -1,11 +1,14 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.streaming.MapState;
@@ -34,7 +37,8 @@ final class SignedAggregate extends SignedStep {
   private transient ValueState<byte[]> held;
   private transient MapState<Long, byte[]> nodes;
 
-  SignedAggregate(JsonNode told) {
+  SignedAggregate(String settings, JsonNode told) {
+    super(settings);
     shape = new GroupShape(told);
     nudgeTag = told.get("nudge").asInt();
   }
@@ -46,11 +50,22 @@ final class SignedAggregate extends SignedStep {
     if (shape.hasSets()) nodes = getHandle().getMapState("nodes", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
   }
 
+  /** For people: see Kept. */
+  static void show(JsonNode json, byte[] held, Map<Long, byte[]> nodes, ObjectNode out) {
+    GroupShape shape = new GroupShape(json);
+    Group group = new Group(shape, UnsafeProjection.create(shape.out()), held, History.Nodes.read(nodes));
+    // Of its key nothing is held but where it is.
+    byte[] row = group.row(new GenericInternalRow(shape.keys()));
+    out.put("rows", group.rows()).put("row", row == null ? null : Kept.row(row, json.get("out").toString()));
+  }
+
   @Override
   Iterator<Row> own(byte[] key, Iterator<Row> rows) {
     byte[] state = held.get();
-    Group group = new Group(shape, projection, state, nodes);
-    byte[] before = group.row(key);
+    Group group = new Group(shape, projection, state, nodes == null ? null : History.Nodes.in(nodes));
+    UnsafeRow of = new UnsafeRow(shape.keys());
+    of.pointTo(key, key.length);
+    byte[] before = group.row(of);
     boolean nudged = false;
     UnsafeRow values = new UnsafeRow(shape.values());
     while (rows.hasNext()) {
@@ -64,7 +79,7 @@ final class SignedAggregate extends SignedStep {
       group.add(values, diff(row));
     }
     group.begin();
-    byte[] after = group.row(key);
+    byte[] after = group.row(of);
     if (!group.isEmpty()) held.update(group.written());
     else if (state != null) held.clear();
     List<Row> out = new ArrayList<>(3);

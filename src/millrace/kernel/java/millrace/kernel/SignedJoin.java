@@ -1,8 +1,11 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
@@ -46,7 +49,8 @@ final class SignedJoin extends SignedStep {
   private transient MapState<byte[], Long> leftRows;
   private transient MapState<byte[], Long> rightRows;
 
-  SignedJoin(JsonNode told) {
+  SignedJoin(String settings, JsonNode told) {
+    super(settings);
     String how = told.get("how").asText();
     tag = told.get("tag").asInt();
     pairs = how.equals("inner") || how.equals("left");
@@ -83,17 +87,30 @@ final class SignedJoin extends SignedStep {
     return CollectionConverters.asScala(lone.iterator()).concat(() -> joined);
   }
 
+  /** For people: see Kept. Rows that are kept one by one are in `lefts` and `rights`. */
+  static void show(
+      JsonNode json, byte[] held, Map<ByteBuffer, Long> lefts, Map<ByteBuffer, Long> rights, ObjectNode out) {
+    boolean pairs = List.of("inner", "left").contains(json.get("how").asText());
+    Side ours = new Side(null, true);
+    Side theirs = new Side(null, pairs);
+    read(held, ours, theirs);
+    ours.show(lefts, json.get("left").toString(), out.putObject("left"));
+    theirs.show(rights, json.get("right").toString(), out.putObject("right"));
+  }
+
+  private static void read(byte[] held, Side ours, Side theirs) {
+    Stored.read(held, FORM, (in, form) -> {
+      ours.read(in);
+      theirs.read(in);
+      return null;
+    });
+  }
+
   private Iterator<Row> joined(Net lefts, Net rights) {
-    Side ours = new Side(leftRows);
-    Side theirs = new Side(rightRows);
+    Side ours = new Side(leftRows, true);
+    Side theirs = new Side(rightRows, pairs);
     byte[] bytes = held.get();
-    if (bytes != null) {
-      Stored.read(bytes, FORM, (in, form) -> {
-        ours.read(in);
-        theirs.read(in);
-        return null;
-      });
-    }
+    if (bytes != null) read(bytes, ours, theirs);
     ours.apply(lefts);
     theirs.apply(rights);
     if (!ours.isEmpty() || !theirs.isEmpty()) {

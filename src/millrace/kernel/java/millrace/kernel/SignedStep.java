@@ -2,7 +2,6 @@ package millrace.kernel;
 
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TimerValues;
 import scala.collection.BufferedIterator;
 import scala.collection.Iterator;
@@ -15,8 +14,12 @@ import scala.collection.Iterator;
  * keys are a single byte; a key of the step is as long as a packed row, or empty. What a call tells depends on what its
  * rows add up to, never on their order.
  */
-abstract class SignedStep extends StatefulProcessor<Row, Row, Row> {
+abstract class SignedStep extends Keeper<Row, Row, Row> {
   static final int FOREIGN = -1;
+
+  SignedStep(String told) {
+    super(told);
+  }
 
   @Override
   public final Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {

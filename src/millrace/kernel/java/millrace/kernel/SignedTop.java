@@ -1,9 +1,12 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -41,7 +44,8 @@ final class SignedTop extends SignedStep {
   private transient ValueState<byte[]> held;
   private transient MapState<Long, byte[]> nodes;
 
-  SignedTop(JsonNode told) {
+  SignedTop(String settings, JsonNode told) {
+    super(settings);
     tag = told.get("tag").asInt();
     count = told.get("count").asInt();
     numbered = told.get("numbered").asBoolean();
@@ -58,10 +62,19 @@ final class SignedTop extends SignedStep {
     projection = UnsafeProjection.create(types.toArray(DataType[]::new));
   }
 
-  private record Nodes(MapState<Long, byte[]> all) implements History.Nodes {
-    @Override public byte[] get(long id) { return all.getValue(id); }
-    @Override public void put(long id, byte[] node) { all.updateValue(id, node); }
-    @Override public void remove(long id) { all.removeKey(id); }
+  /** For people: see Kept. */
+  static void show(JsonNode json, byte[] held, Map<Long, byte[]> nodes, ObjectNode out) {
+    Multiset all = new Multiset(History.Nodes.read(nodes));
+    restore(all, held);
+    ArrayNode first = out.put("rows", all.size()).putArray("first");
+    for (byte[] each : all.first(json.get("count").asInt())) first.add(Kept.row(Placed.row(each), json.get("schema").toString()));
+  }
+
+  private static void restore(Multiset all, byte[] held) {
+    Stored.read(held, FORM, (in, form) -> {
+      all.restore(in);
+      return null;
+    });
   }
 
   @Override
@@ -74,14 +87,9 @@ final class SignedTop extends SignedStep {
       parts.pointTo(bytes, bytes.length);
       net.add(Placed.of(parts.getBinary(0), parts.getBinary(1)), diff(row));
     }
-    Multiset all = new Multiset(new Nodes(nodes));
+    Multiset all = new Multiset(History.Nodes.in(nodes));
     byte[] state = held.get();
-    if (state != null) {
-      Stored.read(state, FORM, (in, form) -> {
-        all.restore(in);
-        return null;
-      });
-    }
+    if (state != null) restore(all, state);
     List<byte[]> before = all.first(count);
     net.each(all::add);
     List<byte[]> after = all.first(count);

@@ -16,9 +16,7 @@ final class Simulated {
   @SuppressWarnings("unchecked")
   Simulated(MicroBatchExecution query) {
     try {
-      var propagator = MicroBatchExecution.class.getDeclaredField("watermarkPropagator");
-      propagator.setAccessible(true);
-      if (propagator.get(query) instanceof PropagateWatermarkSimulator simulator) {
+      if (Behind.underneath(query) instanceof PropagateWatermarkSimulator simulator) {
         watermarks = (TreeMap<Object, Object>) value(simulator, "batchIdToWatermark");
         inputs = (Map<Object, Object>) value(simulator, "inputWatermarks");
       } else { // Spark has another way for queries with one keyed step at most, and that remembers nothing

@@ -28,7 +28,7 @@ public final class Top {
     StructType key = new StructType(Arrays.copyOf(schema.fields(), settings.keys()));
     Column[] by = Arrays.stream(key.fieldNames()).map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
     TimeMode time = settings.ends() ? TimeMode.EventTime() : TimeMode.None();
-    return rows.groupBy(by).as(Encoders.row(key), Encoders.row(schema))
+    return rows.groupBy(by).as(Lookup.exact(key), Lookup.exact(schema))
         .transformWithState(new TopProcessor(told, settings), time, OutputMode.Update(), Encoders.row(OUT));
   }
 

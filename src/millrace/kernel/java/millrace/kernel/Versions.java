@@ -84,6 +84,11 @@ final class Versions {
     return (first == null ? whole : is(first, BEGINS)) ? Answer.NONE : Answer.UNKNOWN;
   }
 
+  /** Each version that somebody can ask for, with its row; null of one that says that it is gone. */
+  void each(KeptEvents.Visit visit) {
+    history.walk(fromUs, Long.MAX_VALUE, each -> visit.of(each.timeUs(), rowOf(each)));
+  }
+
   /** When the next version after this time begins; the end of time if there is none. */
   long nextAfterUs(long timeUs) {
     PastEvent next = history.firstFrom(timeUs + 1);

@@ -8,7 +8,6 @@ import java.util.Map;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoder;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.streaming.OutputMode;
@@ -38,9 +37,9 @@ public final class Windows {
     Aggregate[] aggregates = aggregates(json);
     List<String> group = new ArrayList<>(keys);
     if (!told.sessions() && !told.sliced()) group.addAll(List.of("start", "end"));
-    Encoder<Row> key = Encoders.row(of(rows.schema(), group));
-    Encoder<Row> row = Encoders.row(rows.schema());
-    Encoder<Row> out = Encoders.row(output(rows.schema(), keys, aggregates, told));
+    Encoder<Row> key = Lookup.exact(of(rows.schema(), group));
+    Encoder<Row> row = Lookup.exact(rows.schema());
+    Encoder<Row> out = Lookup.exact(output(rows.schema(), keys, aggregates, told));
     WindowRows tells = new WindowRows(keys.size(), aggregates.length, told.keepsRefused());
     int[] positions = positions(rows.schema(), values);
     StatefulProcessor<Row, Row, Row> processor = told.sliced()

@@ -1,0 +1,150 @@
+package millrace.kernel;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.streaming.MapState;
+import org.apache.spark.sql.streaming.StatefulProcessorHandle;
+import org.apache.spark.sql.streaming.TTLConfig;
+import org.apache.spark.sql.streaming.ValueState;
+
+/**
+ * The rows of the key at hand that may still find others, by stream. Few are kept in one value. What is more than that
+ * goes into parts of their own, which are not written again, and are read only by those who can find something there:
+ * the value has the times of each.
+ */
+final class JoinState {
+  private static final int FORM = 1;
+  private static final long NO_TIMER = 0;
+
+  private record Part(long id, long firstUs, long lastUs) {}
+
+  private final JoinSettings settings;
+  private final StatefulProcessorHandle handle;
+  private final ValueState<byte[]> state;
+  private final MapState<Long, byte[]> stored;
+
+  /** By stream. */
+  private JoinRows[] inline;
+  private final List<List<Part>> parts = new ArrayList<>();
+  private long nextId;
+  private long timerMs;
+
+  JoinState(JoinSettings settings, StatefulProcessorHandle handle) {
+    this.settings = settings;
+    this.handle = handle;
+    state = handle.getValueState("rows", Encoders.BINARY(), TTLConfig.NONE());
+    stored = handle.getMapState("parts", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    for (int stream = 0; stream < settings.streams(); stream++) parts.add(new ArrayList<>());
+  }
+
+  void load() {
+    nextId = 0;
+    timerMs = NO_TIMER;
+    inline = JoinRows.of(settings.streams());
+    for (List<Part> each : parts) each.clear();
+    byte[] held = state.get();
+    if (held == null) return;
+    Stored.read(held, FORM, (in, form) -> {
+      timerMs = VarLong.read(in);
+      nextId = VarLong.read(in);
+      for (int stream = 0; stream < inline.length; stream++) {
+        for (long left = VarLong.read(in); left > 0; left--) {
+          parts.get(stream).add(new Part(VarLong.read(in), in.readLong(), in.readLong()));
+        }
+        inline[stream] = JoinRows.read(in);
+      }
+      return null;
+    });
+  }
+
+  /** The kept rows of the first stream around which some of these may be, and others. */
+  JoinRows keptInTheMiddle(JoinRows[] fresh) {
+    long fromUs = Long.MAX_VALUE;
+    long toUs = Long.MIN_VALUE;
+    for (int stream = 1; stream < fresh.length; stream++) {
+      if (fresh[stream].isEmpty()) continue;
+      fromUs = Math.min(fromUs, fresh[stream].firstUs() - settings.lastUs()[stream]);
+      toUs = Math.max(toUs, fresh[stream].lastUs() - settings.firstUs()[stream]);
+    }
+    return kept(0, fromUs, toUs);
+  }
+
+  /** The kept rows of another stream that may be around some of these, and others. */
+  JoinRows keptAround(int stream, JoinRows middle) {
+    if (middle.isEmpty()) return new JoinRows();
+    return kept(stream, middle.firstUs() + settings.firstUs()[stream], middle.lastUs() + settings.lastUs()[stream]);
+  }
+
+  private JoinRows kept(int stream, long fromUs, long toUs) {
+    if (fromUs > toUs) return new JoinRows();
+    JoinRows found = new JoinRows();
+    for (Part part : parts.get(stream)) {
+      if (part.firstUs > toUs || part.lastUs < fromUs) continue;
+      found.addAll(Stored.read(stored.getValue(part.id), FORM, (in, form) -> JoinRows.read(in)));
+    }
+    found.sort();
+    return JoinRows.sorted(found, inline[stream]);
+  }
+
+  /** One that was set before the key was last empty changes nothing. */
+  void fired(long expiredMs) {
+    if (expiredMs == timerMs) timerMs = NO_TIMER;
+  }
+
+  /** Keeps new rows, and lets go those that can make nothing new any more. */
+  void add(JoinRows[] fresh, long watermarkUs) {
+    long untilUs = Long.MIN_VALUE;
+    for (int number = 0; number < fresh.length; number++) {
+      int stream = number;
+      parts.get(stream).removeIf(part -> {
+        boolean over = settings.untilUs(stream, part.lastUs) < watermarkUs;
+        if (over) stored.removeKey(part.id);
+        return over;
+      });
+      // Others than before: those may be what is being told.
+      JoinRows rows = new JoinRows();
+      for (JoinRows some : List.of(inline[stream], fresh[stream])) {
+        rows.addAll(some, each -> settings.untilUs(stream, each.timeUs()) >= watermarkUs);
+      }
+      rows.sort();
+      inline[stream] = rows.bytes() > settings.mostInline() ? putAway(stream, rows) : rows;
+      for (Part part : parts.get(stream)) untilUs = Math.max(untilUs, settings.untilUs(stream, part.lastUs));
+      if (!rows.isEmpty()) untilUs = Math.max(untilUs, settings.untilUs(stream, rows.lastUs()));
+    }
+    save(untilUs);
+  }
+
+  private JoinRows putAway(int stream, JoinRows rows) {
+    for (JoinRows each : rows.parts(settings.mostTogether())) {
+      parts.get(stream).add(new Part(nextId, each.firstUs(), each.lastUs()));
+      stored.updateValue(nextId++, Stored.write(FORM, each::write));
+    }
+    return new JoinRows();
+  }
+
+  /** One timer is set at a time, for when all is over; what is over before goes with the key's next row. */
+  private void save(long untilUs) {
+    if (untilUs == Long.MIN_VALUE) {
+      state.clear();
+      return;
+    }
+    if (timerMs == NO_TIMER) {
+      timerMs = Math.floorDiv(untilUs, 1_000L) + 1;
+      handle.registerTimer(timerMs);
+    }
+    state.update(Stored.write(FORM, out -> {
+      VarLong.write(timerMs, out);
+      VarLong.write(nextId, out);
+      for (int stream = 0; stream < inline.length; stream++) {
+        VarLong.write(parts.get(stream).size(), out);
+        for (Part part : parts.get(stream)) {
+          VarLong.write(part.id, out);
+          out.writeLong(part.firstUs);
+          out.writeLong(part.lastUs);
+        }
+        inline[stream].write(out);
+      }
+    }));
+  }
+}
