@@ -6,8 +6,9 @@
   client's and that of all of PostgreSQL's processes together.
 - change: load, one command, save, over accounts of some 50 events; snapshots are off.
 - load: an account of 10,000 events, with a snapshot every 100 events and without any.
-- order: the same appends by several writers at once, as they are (position under a lock until the commit) and with
-positions   from a sequence and no lock, which readers would have to hold back behind the oldest open transaction.
+- order: the same appends by several threads at once: as they are (a position under a lock until the commit, which those
+  who wait share), each in a transaction of its own, and so with positions from a sequence and no lock, where readers
+  would have to stay behind the oldest open transaction.
 
 The library has its own environment, and Millrace's side is a process of its own, too.
 """
@@ -187,12 +188,24 @@ def environment() -> Path:
 def without_lock(store: Store) -> None:
     """The store's function as it would be with positions from a sequence: writers do not wait for each other."""
     with store.connections.lent() as connection:
-        connection.execute("CREATE SEQUENCE place")
+        connection.execute(f"CREATE SEQUENCE place START {store.head() + 1}".encode())
         row = connection.execute("SELECT pg_get_functiondef('events.append'::regproc)").fetchone()
         assert row is not None
         text = "\n".join(line for line in row[0].splitlines() if "pg_advisory_xact_lock" not in line)
         text = text.replace("coalesce(newest.position, 0) + 1", "nextval('place')")
+        text = text.replace("first + u.n - 1", "CASE u.n WHEN 1 THEN first ELSE nextval('place') END")
         connection.execute(text.encode())
+
+
+class Alone:
+    """Each thread's append in a transaction of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def append(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        with self.store.connections.lent() as connection:
+            return connection.execute(self.store._append, values, prepare=True).fetchone() or ()
 
 
 def at_once(store: Store, writers: int, count: int) -> float:
@@ -252,7 +265,7 @@ def measured(
     with psycopg.connect(server, autocommit=True) as connection:
         row = connection.execute("SELECT pg_postmaster_start_time(), inet_server_port()").fetchone()
         assert row is not None
-        for name in ("ours", "theirs", "locked", "unlocked"):
+        for name in ("ours", "theirs", "shared", "locked", "unlocked"):
             connection.execute(f"CREATE DATABASE {name}".encode())
     (pid,) = {each.pid for each in local.status(settings) if each.server == "postgres"}
     assert pid is not None
@@ -268,12 +281,15 @@ def measured(
     figures = compared(sides, count, rounds)
     for side in sides.values():
         side.end()
+    print(json.dumps(figures), flush=True)
     order: dict[str, Any] = {}
-    for name in ("locked", "unlocked"):
+    for name in ("shared", "locked", "unlocked"):
         with Store.open(name, settings=settings) as store:
             at_once(store, 1, 50)
             if name == "unlocked":
                 without_lock(store)
+            if name != "shared":
+                store._joint = Alone(store)  # type: ignore[assignment]
             order[name] = {many: round(at_once(store, many, count)) for many in writers}
     return figures, order
 
