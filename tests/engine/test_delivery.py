@@ -416,7 +416,7 @@ def test_a_real_time_stream_reads_committed_records_behind_aborted_ones(
     assert written > 3 * ROWS, "what was aborted takes offsets, too"
 
 
-@pytest.mark.turn(0, 2)
+@pytest.mark.turn(1, 2)
 def test_the_broker_is_killed_in_the_middle_of_an_epoch_and_between_prepare_and_commit(
     spark: SparkSession, folder: Path, until: Callable[..., None]
 ) -> None:

@@ -81,6 +81,7 @@ def held_back(project: Project, topic: str) -> int:
     return sum(ends[1][number][1] - ends[0][number][1] for number in ends[0])
 
 
+@pytest.mark.turn(0, 2)
 def test_killed_at_every_point_it_delivers_each_record_once_and_in_order(
     project: Project, folder: Path, until: Callable[..., None]
 ) -> None:
