@@ -116,18 +116,23 @@ def test_every_type_is_held_as_it_is(spark: SparkSession, settings: Settings, po
     (refused,) = epoch(sink, settings, rows)
     assert "character 0" in refused.reason
 
-    held = ran(postgres, f'SELECT *, day::text AS day_, at::text AS at_, local::text AS local_ FROM "{sink.table}"')
-    (found,) = (row for row in held if row["tiny"] is not None)
+    (found,) = ran(postgres, f'SELECT * FROM "{sink.table}" WHERE tiny IS NOT NULL')
     by_name = dict(zip(schema.names, values, strict=True))
     by_name |= {"pair": {"a": 1, "b": odd}, "pairs": [{"a": 1}, None]}
-    assert {name: found[name] for name in schema.names} == by_name
-    bare = [row for row in held if row["tiny"] is None and row["day_"] is None and row["text"] is None]
-    assert sorted(str(row["numbers"]) for row in bare) == ["None", "[]"]
-    assert {(row["day_"], row["at_"], row["local_"]) for row in held if row["day_"] and row["tiny"] is None} == {
-        ("infinity", "-infinity", "infinity"),
-        ("0044-03-15 BC", "12345-01-02 03:04:05.678+00", "0001-12-31 00:00:00 BC"),
-    }
-    assert [row["text"] for row in held if row["text"] == "ab"] == ["ab"]
+    assert found == by_name
+    # What Python cannot hold, in the server's own words.
+    words = "day::text, at::text, local::text, text, numbers::text"
+    others = [tuple(row.values()) for row in ran(postgres, f'SELECT {words} FROM "{sink.table}" WHERE tiny IS NULL')]
+    assert sorted(others, key=str) == sorted(
+        [
+            ("infinity", "-infinity", "infinity", None, None),
+            ("0044-03-15 BC", "12345-01-02 03:04:05.678+00", "0001-12-31 00:00:00 BC", None, None),
+            (None, None, None, "ab", None),
+            (None, None, None, None, "{}"),
+            (None, None, None, None, None),
+        ],
+        key=str,
+    )
 
 
 def test_a_table_grows_with_the_rows_and_keeps_what_it_has(

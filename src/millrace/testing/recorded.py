@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from millrace.config import Settings
 from millrace.flow import Edge, Graph, Node
@@ -32,6 +32,10 @@ class Recorded(Sink):
     @property
     def guarantee(self) -> Guarantee:  # type: ignore[override]
         return self.of.guarantee
+
+    @property
+    def wants(self) -> Literal["keys", "rows", "either"]:  # type: ignore[override]
+        return self.of.wants
 
     def keyed(self, table: Sequence[str], stream: Sequence[str]) -> tuple[str, ...]:
         return self.of.keyed(table, stream)
