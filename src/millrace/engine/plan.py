@@ -56,11 +56,14 @@ class Flow:
         return self is not other and any(source in outputs for source in other.reads)
 
 
-def flows_of(graph: Graph) -> tuple[Flow, ...]:
-    """In the order of the data's way."""
+def refuse_views(graph: Graph) -> None:
     if graph.views:
         names = ", ".join(view.name for view in graph.views)
         raise ViewNotRun(app=graph.app, names=names, where=graph.views[0].where)
+
+
+def flows_of(graph: Graph) -> tuple[Flow, ...]:
+    """In the order of the data's way."""
     flows: dict[str, Flow] = {}
     for node in graph.nodes:
         if isinstance(node, Stream):

@@ -29,7 +29,7 @@ from millrace.engine import definition, failures, lock, realtime, running
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.keeping import FINISH_S, Keeping
 from millrace.engine.places import Places
-from millrace.engine.plan import Flow, flows_of
+from millrace.engine.plan import Flow, flows_of, refuse_views
 from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
 from millrace.engine.restarts import MOST_TRIES_ONCE, passes
@@ -108,6 +108,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
+        refuse_views(self.graph)
         names = [part for flow in flows_of(self.graph) for part in flow.parts]
         for name in (*self.only, *self.fresh):
             if name not in names:
