@@ -18,7 +18,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import millrace
-from tests.kernel.specimens import SPECIMENS, Specimen, made, read, write
+from tests.kernel.parts import made, read, write
+from tests.kernel.specimens import SPECIMENS, Specimen
 
 BEFORE, AFTER = 4, 2
 HERE = Path(__file__).parent

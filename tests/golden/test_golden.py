@@ -19,20 +19,8 @@ from millrace.engine.operators import kept
 from millrace.engine.state import Shown, State
 from millrace.errors import StateNewer
 from tests.golden.make import BEFORE, HERE, unpack
-from tests.kernel.specimens import (
-    HELD,
-    MINUTE,
-    SECOND,
-    SPECIMENS,
-    Event,
-    Part,
-    bases,
-    held_of,
-    played,
-    read,
-    us,
-    write,
-)
+from tests.kernel.parts import Event, Part, read, us, write
+from tests.kernel.specimens import HELD, MINUTE, SECOND, SPECIMENS, bases, held_of, played
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark

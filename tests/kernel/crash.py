@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.command import environ, until
-from tests.kernel.specimens import OUT, SPECIMENS, Part, made, write
+from tests.kernel.parts import Part, made, write
+from tests.kernel.specimens import OUT, SPECIMENS
 
 JVM, DONE = "jvm", "done"
 LIMIT_S = 300

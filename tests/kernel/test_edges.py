@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from millrace.kernel import signed
 from millrace.model import latest
 from millrace.model import signed as bags
-from tests.kernel.specimens import LAG_S, SECOND, SPECIMENS, START, Event, Part, Specimen, Twin, changed, us, write
+from tests.kernel.parts import LAG_S, START, Event, Part, changed, us, write
+from tests.kernel.specimens import SECOND, SPECIMENS, Specimen, Twin
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark

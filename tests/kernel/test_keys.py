@@ -26,7 +26,8 @@ from millrace.kernel import signed
 from millrace.kernel.calling import unpacked
 from millrace.model import as_of, latest
 from millrace.model import signed as bags
-from tests.kernel.specimens import SECOND, SPECIMENS, START, TABLE, Event, Part, Specimen, Twin, us, write
+from tests.kernel.parts import START, TABLE, Event, Part, us, write
+from tests.kernel.specimens import SECOND, SPECIMENS, Specimen, Twin
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark

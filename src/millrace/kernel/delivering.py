@@ -30,8 +30,9 @@ def begin(spark: SparkSession, options: Mapping[str, str]) -> None:
 
 
 def end(checkpoint: Path) -> None:
-    """After the query has ended: lets its producers go."""
-    _delivery().end(str(checkpoint))
+    """After the query has ended: lets its producers go. A JVM that is gone holds none."""
+    if SparkContext._jvm is not None:
+        _delivery().end(str(checkpoint))
 
 
 def _delivery() -> Any:
