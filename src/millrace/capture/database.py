@@ -30,6 +30,12 @@ class Address:
     def __str__(self) -> str:
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
+    @property
+    def connecting(self) -> dict[str, Any]:
+        """What psycopg is told of it."""
+        known = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
+        return {**self.options, **known, "dbname": self.database}
+
 
 @dataclass(frozen=True)
 class Column:

@@ -101,16 +101,11 @@ def connect(name: str, address: Address) -> Iterator[psycopg.Connection[Any]]:
     """A connection to the database, each statement its own transaction; server's complaints become ours."""
     try:
         connection = psycopg.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            dbname=address.database,
             connect_timeout=CONNECT_S,
             application_name="millrace",
             autocommit=True,
             row_factory=namedtuple_row,
-            **dict(address.options),  # type: ignore[arg-type]
+            **address.connecting,
         )
     except psycopg.Error as error:
         raise DatabaseUnreachable(name=name, address=address, reason=first_line(error)) from None

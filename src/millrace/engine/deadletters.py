@@ -17,11 +17,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.engine.lock import write_whole
 from millrace.engine.output import write
 from millrace.engine.progress import Span
 from millrace.engine.sources import Source
 from millrace.log import Log, deadletters
+from millrace.sinks.disk import write_whole
 
 _EARLIEST = -1
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from millrace.config import Settings
-from millrace.engine.lock import write_whole
 from millrace.engine.plan import Flow
 from millrace.engine.sources import Source
 from millrace.engine.stopping import epochs
@@ -26,6 +25,7 @@ from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChan
 from millrace.flow.histories import Kept
 from millrace.flow.operators import Operator
 from millrace.log import Log
+from millrace.sinks.disk import write_whole
 
 _WORDS_SHOWN = 80
 

@@ -38,7 +38,11 @@ def last_committed(flow: str, checkpoint: Path) -> Epoch | None:
 def offsets(checkpoint: Path, number: int) -> list[Mapping[str, Mapping[str, int]]]:
     """For each source the offsets, by topic and partition, up to which an epoch reads; nothing of one not read yet."""
     path = checkpoint / "offsets" / str(number)
-    return [_offsets(line) for line in path.read_text(encoding="utf-8").splitlines()[_HEAD:]] if path.exists() else []
+    return offsets_in(path) if path.exists() else []
+
+
+def offsets_in(path: Path) -> list[Mapping[str, Mapping[str, int]]]:
+    return [_offsets(line) for line in path.read_text(encoding="utf-8").splitlines()[_HEAD:]]
 
 
 def _offsets(line: str) -> Mapping[str, Mapping[str, int]]:

@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millrace.errors import FlowLocked, FlowReplaced
+from millrace.sinks.disk import write_whole
 
 LOCK, HOLDER = "lock", "holder.json"
 
@@ -161,13 +162,3 @@ def _started(pid: int) -> float:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:
         return 0.0
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file so that a reader, and the next start after a crash, finds the old text or the new one."""
-    temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -9,7 +9,6 @@ An epoch is there as a whole or not at all: it is written elsewhere and renamed,
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 from pathlib import Path
@@ -20,7 +19,8 @@ from pyspark.sql import functions as F
 from millrace.errors import Where
 from millrace.kernel.calling import quoted
 from millrace.sinks.contract import DIFF, VERSION, Feed
-from millrace.sinks.ledger import Epoch, due, entry_text, write_whole
+from millrace.sinks.disk import sync, write_whole
+from millrace.sinks.ledger import Epoch, due, entry_text
 
 _DIGITS = 12
 _EPOCH, _ROWS, _DRAFT = "epoch.json", "rows", "draft"
@@ -53,8 +53,8 @@ class Owed:
         shutil.rmtree(draft, ignore_errors=True)
         rows.write.parquet((draft / _ROWS).absolute().as_uri())
         write_whole(draft / _EPOCH, entry_text(epoch))
-        _sync(draft)
-        path = self._folder / f"{epoch.number:0{_DIGITS}}"
+        sync(draft)
+        path = self._path(epoch)
         draft.rename(path)
         with self._guard:
             self._sizes[path] = _size(path)
@@ -93,12 +93,3 @@ def _told(path: Path) -> Epoch:
 
 def _size(path: Path) -> int:
     return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-
-
-def _sync(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

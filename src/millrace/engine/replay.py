@@ -13,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.engine.lock import write_whole
 from millrace.engine.plan import flows_of
 from millrace.errors import ReplayInvalid
 from millrace.flow import Delivery, Graph, Input, Stream, Topic, Traffic
 from millrace.flow.nodes import checked_name
 from millrace.log import Log
 from millrace.log.deadletters import SUFFIX
+from millrace.sinks.disk import write_whole
 
 # Beside the checkpoints of a replay: from where to where it was begun.
 _RECORD = "replay.json"

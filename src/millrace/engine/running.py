@@ -19,6 +19,7 @@ from millrace import durations
 from millrace.engine import definition, failures, realtime
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
+from millrace.engine.epochs import offsets_in
 from millrace.engine.fanout import Fanout
 from millrace.engine.histories import Histories
 from millrace.engine.lane import END_S
@@ -332,17 +333,5 @@ def committed(checkpoint: Path) -> list[Span]:
     done = epochs(checkpoint / "commits")
     if not done:
         return []
-    lines = (checkpoint / "offsets" / str(done[-1])).read_text(encoding="utf-8").splitlines()
-    spans = []
-    for line in lines[2:]:  # the format's version, then the epoch's metadata, then one line a source
-        for outside, offsets in _offsets(line).items():
-            spans.append(Span(outside, offsets, offsets, 0))
-    return spans
-
-
-def _offsets(line: str) -> Mapping[str, Mapping[str, int]]:
-    try:
-        found = json.loads(line)
-    except ValueError:  # "-": nothing was read of this source yet
-        return {}
-    return found if isinstance(found, dict) else {}
+    read = offsets_in(checkpoint / "offsets" / str(done[-1]))
+    return [Span(outside, offsets, offsets, 0) for source in read for outside, offsets in source.items()]

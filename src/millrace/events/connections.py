@@ -50,14 +50,9 @@ class Connections:
         where = self.address
         try:
             return psycopg.connect(
-                host=where.host,
-                port=where.port,
-                user=where.user,
-                dbname=where.database,
-                password=where.password,
                 autocommit=True,
                 connect_timeout=CONNECT_S,
-                **where.options,  # type: ignore[arg-type]
+                **where.connecting,
             )
         except psycopg.OperationalError as error:
             raise self._unreachable(error) from error

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from millrace.config import Settings
 from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
-from millrace.sinks.ledger import Entry, Epoch, due, entry_text, write_whole
+from millrace.sinks.disk import sync, sync_alone, write_whole
+from millrace.sinks.ledger import Entry, Epoch, due, entry_text
 from millrace.sinks.tasks import JSON_OPTIONS, reason_of
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ class FilesWriter(Writer):
             shutil.rmtree(draft, ignore_errors=True)
             self._fill(draft, rows)
             write_whole(draft / LEDGER, entry_text(epoch))
-            _sync(draft)
+            sync(draft)
             os.rename(draft, self._root / f"{EPOCH}{epoch.number}")  # noqa: PTH104 -- a folder that is there is refused
-            _sync_one(self._root)
+            sync_alone(self._root)
         except OSError as error:
             raise SinkFailed(sink=self._sink.name, reason=reason_of(error), where=self._sink.where) from error
 
@@ -98,18 +99,3 @@ class FilesWriter(Writer):
         if told["flow"] != self._flow:
             raise FilesTaken(sink=self._sink.name, path=self._root, flow=told["flow"], where=self._sink.where)
         return Entry(int(told["epoch"]), str(told["ranges"]))
-
-
-def _sync(folder: Path) -> None:
-    """A rename is for good only after what it renames is."""
-    for path in folder.iterdir():
-        _sync_one(path)
-    _sync_one(folder)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

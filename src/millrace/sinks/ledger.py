@@ -8,13 +8,13 @@ file beside the checkpoint (`FileLedger`), written after them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from millrace.errors import EpochMissing, EpochOlder, EpochOther, Where
+from millrace.sinks.disk import write_whole
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,3 @@ class FileLedger:
 
 def entry_text(epoch: Epoch) -> str:
     return json.dumps({"flow": epoch.flow, "epoch": epoch.number, "ranges": epoch.ranges}, indent=2)
-
-
-def write_whole(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -62,16 +62,11 @@ def _replication_connection(look: Look, address: Address) -> Findings:
         return  # said already, of the WAL senders
     try:
         with psycopg.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            dbname=address.database,
             connect_timeout=CONNECT_S,
             application_name="millrace check",
             autocommit=True,
             replication="database",
-            **dict(address.options),  # type: ignore[arg-type]
+            **address.connecting,
         ) as connection:
             connection.execute("IDENTIFY_SYSTEM")
     except psycopg.Error as refusal:
