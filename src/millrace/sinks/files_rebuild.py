@@ -66,13 +66,16 @@ class FilesRebuilding(Rebuilding):
                 write_whole(self._beside / f"{EPOCH}{epoch.number}" / LEDGER, entry_text(epoch))
                 write_whole(self._beside / _MARK, "")
                 sync(self._beside)
-                if self._root.exists():
-                    exchange(self._root, self._beside)
-                else:
-                    self._beside.rename(self._root)
-                sync_alone(self._root.parent)
+                self._exchange()
             shutil.rmtree(self._beside, ignore_errors=True)
             (self._root / _MARK).unlink(missing_ok=True)
+
+    def _exchange(self) -> None:
+        if self._root.exists():
+            exchange(self._root, self._beside)
+        else:
+            self._beside.rename(self._root)
+        sync_alone(self._root.parent)
 
     def discard(self) -> None:
         shutil.rmtree(self._beside, ignore_errors=True)
