@@ -40,6 +40,7 @@ from tests.engine.conftest import Project
 from tests.engine.items import Items, once
 from tests.log.making import forget_before
 from tests.rotation import todays
+from tests.sinks.test_opensearch import ask, documents
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -233,9 +234,9 @@ def test_what_is_refused(spark: SparkSession, items: Items, target: Target, own:
     built = Built(spark, own, app)
     with pytest.raises(SinkUnknown, match=r"'file.out'; did you mean 'files.out'.*choose from postgres"):
         built("file.out")
-    with pytest.raises(SinkNotRebuilt, match=r"'noted' is a function.*another name"):
+    with pytest.raises(SinkNotRebuilt, match=r"'noted' cannot be.*a function holds nothing.*another name"):
         built("noted")
-    with pytest.raises(SinkNotRebuilt, match=r"'shouted' is a stream.*--into NAME"):
+    with pytest.raises(SinkNotRebuilt, match=r"'shouted' cannot be.*a stream.*--into NAME"):
         built("shouted")
     items.put((1, "one"))
     with Run(app, own, spark=spark, traffic=False, only=["shouted"]), pytest.raises(FlowLocked, match="stop that one"):
@@ -251,7 +252,7 @@ import millrace as mr
 
 app = mr.App("shop")
 table = app.table("items", "id long, name string", key="id")
-table.to(mr.postgres("{name}", database="target"), mr.redis("{name}"), mr.files("out"))
+table.to(mr.postgres("{name}", database="target"), mr.redis("{name}"), mr.files("out"), mr.opensearch("{name}"))
 
 
 def killing(owner, name, after):
@@ -279,10 +280,13 @@ KILLS = (
     ("postgres", "millrace.sinks.postgres_rebuild:PostgresRebuilding:_bring:after"),
     ("postgres", "millrace.sinks.postgres_rebuild:PostgresRebuilding:switch:after"),
     ("files", "millrace.sinks.files_rebuild::exchange:after"),
+    ("opensearch", "millrace.sinks.opensearch_index:Indexes:switch:after"),
 )
 
 
-def test_killed_in_the_middle(project: Project, postgres: str, valkey: str, items: Items, target: Target) -> None:
+def test_killed_in_the_middle(
+    project: Project, postgres: str, valkey: str, opensearch: str, items: Items, target: Target
+) -> None:
     folder, prefix = project.settings.folder, project.settings.prefix
     (folder / "shop.py").write_text(SHOP.replace("{name}", target.name))
     (folder / "millrace.toml").write_text(
@@ -290,7 +294,11 @@ def test_killed_in_the_middle(project: Project, postgres: str, valkey: str, item
         '[run]\napp = "shop:app"\n[spark]\nmaster = "local[2]"\n'
         f'[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n"spark.sql.shuffle.partitions" = "2"\n'
     )
-    env = {"MILLRACE_DATABASES_TARGET_URL": postgres, "MILLRACE_SINKS_VALKEY_URL": valkey}
+    env = {
+        "MILLRACE_DATABASES_TARGET_URL": postgres,
+        "MILLRACE_SINKS_VALKEY_URL": valkey,
+        "MILLRACE_SINKS_OPENSEARCH_URL": opensearch,
+    }
 
     def run(*args: str, **more: str) -> str:
         done = millrace(*args, cwd=folder, env={**env, **more})
@@ -302,6 +310,7 @@ def test_killed_in_the_middle(project: Project, postgres: str, valkey: str, item
         target.run(f"DELETE FROM {target.name} WHERE id = 2; INSERT INTO {target.name} VALUES (99, 'strange')")
         target.redis.delete(f"{target.name}:2")
         target.redis.hset(f"{target.name}:99", mapping={"__version": 1, "id": "99", "name": "strange"})
+        ask(opensearch, "DELETE", f"/{target.name}/_doc/2?refresh=true")
 
     items.put(*((key, f"n{key}") for key in range(10)))
     run("run", "--once")
@@ -317,4 +326,6 @@ def test_killed_in_the_middle(project: Project, postgres: str, valkey: str, item
             assert target.cached() == items.rows
         if kind == "postgres":
             assert target.rows() == items.rows
+        if kind == "opensearch":
+            assert {row["id"]: row["name"] for row in documents(opensearch, target.name)} == items.rows
         assert (folder / "out").is_dir()

@@ -37,7 +37,15 @@ from millrace.engine.run import Run
 from millrace.engine.running import Planned
 from millrace.engine.session import close, log_file, session
 from millrace.engine.tables import TableSource
-from millrace.errors import RebuildEmpty, RebuildLoses, SinkNotRebuilt, SinksMissing, SinkUnknown, nearest
+from millrace.errors import (
+    MillraceError,
+    RebuildEmpty,
+    RebuildLoses,
+    SinkNotRebuilt,
+    SinksMissing,
+    SinkUnknown,
+    nearest,
+)
 from millrace.flow import App, Delivery, Graph, Stream, Table
 from millrace.flow.nodes import Deliverable
 from millrace.log import Log
@@ -263,16 +271,16 @@ class Rebuild:
 def found(graph: Graph, sink: str) -> tuple[Flow, Delivery]:
     """A sink by its name, with the flow that writes it; refused if it cannot be built again."""
     if sink in {stream.name for stream in graph.streams}:
-        kind = "stream, whose topic"
-        raise SinkNotRebuilt(sink=sink, kind=kind, remedy=_ANOTHER_TOPIC)
+        reason = "it is a stream, and who reads its topic knows its offsets"
+        raise SinkNotRebuilt(sink=sink, reason=reason, remedy=_ANOTHER_TOPIC)
     if not graph.deliveries:
         raise SinksMissing(app=graph.app, where=graph.where)
     for flow in flows_of(graph):
         for delivery in flow.sinks:
             if delivery.name == sink:
                 if not can_be_rebuilt(delivery.sink):
-                    kind = delivery.sink.kind
-                    raise SinkNotRebuilt(sink=sink, kind=kind, remedy=_ANOTHER_NAME, where=delivery.where)
+                    reason = f"a {delivery.sink.kind} holds nothing"
+                    raise SinkNotRebuilt(sink=sink, reason=reason, remedy=_ANOTHER_NAME, where=delivery.where)
                 return flow, delivery
     names = [delivery.name for delivery in graph.deliveries]
     raise SinkUnknown(app=graph.app, sink=sink, hint=nearest(sink, names), known=", ".join(names))
@@ -306,8 +314,6 @@ class _Replaying(Delivering):
         self._writer, self._refuse = writer, refuse
 
     def deliver(self, frames: Mapping[Deliverable, DataFrame], number: int, held: Held) -> None:
-        from millrace.errors import MillraceError
-
         self.rows += held.rows.count()
         rows = fed(frames[self._delivery.of], self._feed, self._epoch.number)
         try:

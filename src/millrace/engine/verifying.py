@@ -161,7 +161,8 @@ class _Looking:
         if not found.count:
             return found, set(), True
         keys = self.source.keys_after(self.made.spark, ends)
-        named = self.rebuilding.names(keys) if isinstance(self.delivery.of, Table) else None
+        own = set(self.site.feed.key or self.site.key) <= set(self.source.captured.key)
+        named = self.rebuilding.names(keys) if own and isinstance(self.delivery.of, Table) else None
         if named is None:  # what came later may be of any key
             return found, set(), not keys.take(1)
         moving = named.distinct().take(MOST_MOVING + 1)

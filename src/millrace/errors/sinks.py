@@ -144,7 +144,7 @@ class SinksMissing(UserError):
 
 class SinkNotRebuilt(UserError):
     code = "MR-SINK-NOT-REBUILT"
-    text = "{sink!r} is a {kind}, which holds nothing that could be built again beside it"
+    text = "{sink!r} cannot be built again beside the old one: {reason}"
     fix = "{remedy}"
 
 
