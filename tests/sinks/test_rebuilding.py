@@ -35,6 +35,7 @@ from millrace.sinks.postgres_rebuild import PostgresRebuilding
 from millrace.sinks.rebuilding import Rebuilding, Site
 from millrace.sinks.redis import redis, redis_ranking
 from millrace.sinks.redis_rebuild import RankingRebuilding, RowsRebuilding
+from tests.rotation import todays
 from tests.sinks.test_opensearch import ask, documents
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -186,7 +187,7 @@ class Places:
             rows,
             damage,
             destroy,
-            lambda: [str(path) for path in self.settings.folder.glob(f".{name}*")],
+            lambda: [str(path) for path in self.settings.folder.glob(f"{name}.*")],
             [(FilesRebuilding, "_exchange")],
         )
 
@@ -257,7 +258,7 @@ FIRST, THIRD = Epoch(FLOW, 1, "[1]"), Epoch(FLOW, 3, "[3]")
 RIGHT = {key: f"n{key}" for key in range(1, 9)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", todays(KINDS, 3))
 def test_built_beside_compared_and_switched(kind: str, rebuilt: Callable[[str], Rebuilt]) -> None:
     made = rebuilt(kind)
     place = made.place
@@ -289,7 +290,7 @@ def test_built_beside_compared_and_switched(kind: str, rebuilt: Callable[[str], 
     assert place.rows() == {**RIGHT, 9: "n9"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", todays(KINDS, 2))
 def test_one_that_is_gone_is_there_again(kind: str, rebuilt: Callable[[str], Rebuilt]) -> None:
     made = rebuilt(kind)
     made.write(FIRST, made.frame(*RIGHT))
@@ -303,7 +304,7 @@ def test_one_that_is_gone_is_there_again(kind: str, rebuilt: Callable[[str], Reb
     assert made.place.rows() == {**RIGHT, 9: "n9"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", todays(KINDS, 2))
 def test_cut_off_anywhere_the_switch_is_ended_by_the_next(
     kind: str, rebuilt: Callable[[str], Rebuilt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +348,7 @@ def _cut_off(function: Callable[..., Any], *, after: bool) -> Callable[..., Any]
     return wrapped
 
 
-@pytest.mark.parametrize("kind", ["table", "hashes", "index", "folder"])
+@pytest.mark.parametrize("kind", todays(["table", "hashes", "index", "folder"], 1))
 def test_readers_have_an_answer_all_the_time(kind: str, rebuilt: Callable[[str], Rebuilt], places: Places) -> None:
     made = rebuilt(kind)
     name = getattr(made.place.sink, {"table": "table", "hashes": "prefix", "index": "index", "folder": "path"}[kind])
@@ -393,7 +394,7 @@ COLUMNS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["table", "hashes", "texts", "index", "folder"])
+@pytest.mark.parametrize("kind", todays(["table", "hashes", "texts", "index", "folder"], 2))
 def test_every_type_is_compared_as_it_was_written(
     kind: str, spark: SparkSession, places: Places, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ _MARK = "_rebuilt"
 class FilesRebuilding(Rebuilding):
     def __init__(self, sink: Files, root: Path, site: Site) -> None:
         self._sink, self._root, self._site = sink, root, site
-        self._beside = root.with_name(f".{root.name}.{site.purpose}")
+        self._beside = root.with_name(f"{root.name}.{site.purpose}")
         self._known = Feed(site.feed.columns, site.key, site.feed.signed)
 
     @property
