@@ -284,6 +284,7 @@ KILLS = (
 )
 
 
+@pytest.mark.turn(0, 2)
 def test_killed_in_the_middle(
     project: Project, postgres: str, valkey: str, opensearch: str, items: Items, target: Target
 ) -> None:
