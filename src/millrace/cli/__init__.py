@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
         groups,
         lint,
         project,
+        rebuild,
         servers,
         state,
         tables,
@@ -46,7 +47,9 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    for noun in (project, apps, state, lint, servers, captures, tables, verify, topics, groups, deadletters, events):
+    for noun in (
+        project, apps, state, lint, servers, captures, tables, verify, rebuild, topics, groups, deadletters, events,
+    ):  # fmt: skip
         noun.add(commands)
     return root
 

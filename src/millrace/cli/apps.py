@@ -153,7 +153,7 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
         signals,
         _heard(as_json),
         _served(run, listen, say),
-        local.held(settings, _servers(run.graph, settings), say=say),
+        local.held(settings, servers_of(run.graph, settings), say=say),
     ):
         run.prepare()
         with _display(run, show, as_json) as display:
@@ -242,7 +242,7 @@ class _Said(logging.Handler):
         say(record.getMessage())
 
 
-def _servers(graph: Graph, settings: Settings) -> tuple[str, ...]:
+def servers_of(graph: Graph, settings: Settings) -> tuple[str, ...]:
     """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own;
     and what sinks write to where it names no other."""
     wanted = ["kafka"]

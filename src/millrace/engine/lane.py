@@ -19,10 +19,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.engine.held import Held
-from millrace.engine.owed import Owed
+from millrace.engine.owed import FOLDER, Owed
 from millrace.engine.refusals import Refusals
 from millrace.engine.restarts import MOST_TRIES_ONCE
 from millrace.engine.standing import SinkStanding
+from millrace.engine.switching import BEGUN, refuse_unfinished
 from millrace.errors import EpochsOwed, MillraceError, ServerError, SinkFailed, UserError
 from millrace.flow import Delivery
 from millrace.log import Log
@@ -64,7 +65,7 @@ class Lane(threading.Thread):
         self._flow, self._folder, self._settings, self._owes = flow, folder, log.settings, owes
         self._pool = folder.parent.parent.name
         self.limit_bytes = log.settings.run.owed_mb * 1_000_000
-        self._owed = Owed(folder / "owed", delivery.name, delivery.where)
+        self._owed = Owed(folder / FOLDER, delivery.name, delivery.where)
         self._refusals = Refusals(log, delivery.name)
         self._writer: Writer | None = None
         self._attempt: _Attempt | None = None
@@ -81,6 +82,7 @@ class Lane(threading.Thread):
     def begin(self, spark: SparkSession) -> None:
         """Opens the sink: what its target cannot take is told before the flow starts; a server that is away, later."""
         self._spark = spark
+        refuse_unfinished(self._folder, self.delivery.name, self.delivery.where)
         try:
             self._opened()
         except ServerError as error:
@@ -261,7 +263,7 @@ class Lane(threading.Thread):
         """With at most once an epoch is written down before it is tried: whatever then happens, it is not again."""
         if self.delivery.guarantee != "at most once":
             return False
-        begun = FileLedger(self._folder / "begun")
+        begun = FileLedger(self._folder / BEGUN)
         held = begun.held()
         if held is not None and held.number >= epoch.number:
             return True

@@ -22,6 +22,7 @@ from millrace.sinks.contract import DIFF, VERSION, Feed
 from millrace.sinks.disk import sync, write_whole
 from millrace.sinks.ledger import Epoch, due, entry_text
 
+FOLDER = "owed"
 _DIGITS = 12
 _EPOCH, _ROWS, _DRAFT = "epoch.json", "rows", "draft"
 

@@ -27,14 +27,14 @@ from millrace.engine.lock import Lock, acquire
 from millrace.engine.operators import fingerprint, kept, native
 from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
-from millrace.engine.replay import Replay
+from millrace.engine.replay import Replay, UpTo
 from millrace.engine.session import log_file
 from millrace.engine.sources import Source
 from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
-from millrace.engine.writing import FlowPlan
+from millrace.engine.writing import Deliver, FlowPlan
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Topic
 from millrace.flow.operators import noting
@@ -217,10 +217,14 @@ def planned(
     app: str,
     *,
     once: bool = False,
-    replay: Replay | None = None,
+    replay: Replay | UpTo | None = None,
     owes: bool = True,
+    deliver: Deliver | None = None,
+    folder: Path | None = None,
 ) -> Planned:
-    folder = definition.folder_of(log.settings, app, flow.name)
+    """`deliver` makes what takes the epochs, if the sinks themselves are not to; a `folder` of one's own is for a flow
+    that is done once more."""
+    folder = folder or definition.folder_of(log.settings, app, flow.name)
     sources = tuple(source_of(readable, log, f"{app}.{flow.name}", replay) for readable in flow.reads)
     in_real_time = realtime.runs_so(flow, log, once=once)
     if in_real_time:
@@ -241,9 +245,10 @@ def planned(
         definition.check(flow, sources, folder, old, new)  # before the function meets columns that it does not know
     histories = Histories(own, log, sources, dict(old.histories) if old else {})
     topic_sink = TopicSink.of(flow, log, app, folder / definition.CHECKPOINT)
+    topic_sink = replace(topic_sink, silent=isinstance(replay, UpTo))
     with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        plan = FlowPlan(own, flow, sources, topic_sink, folder, clocks, once, replay, owes)
+        plan = FlowPlan(own, flow, sources, topic_sink, folder, clocks, once, replay, owes, deliver)
         writer, result, whole = plan.writer(noted)
     new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0
@@ -263,10 +268,10 @@ def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
     _refuse_stale(flow, made.sources, folder, log)
 
 
-def source_of(readable: Readable, log: Log, group: str, replay: Replay | None = None) -> AnySource:
+def source_of(readable: Readable, log: Log, group: str, replay: Replay | UpTo | None = None) -> AnySource:
     if isinstance(readable, Topic):
-        return Source.of(readable, log, group, None if replay is None else replay.bounds(readable, log))
-    return TableSource.of(readable, log, group)
+        return Source.of(readable, log, group, None if replay is None else replay.bounds(readable.name, log))
+    return TableSource.of(readable, log, group, replay if isinstance(replay, UpTo) else None)
 
 
 def _started(spark: SparkSession, flow: Flow, made: Planned, writer: DataStreamWriter, log: Log) -> StreamingQuery:

@@ -3,10 +3,10 @@ they gave and where it goes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -18,17 +18,20 @@ from millrace.engine.fanout import Fanout
 from millrace.engine.feeding import feed_of
 from millrace.engine.outlet import Outlet
 from millrace.engine.plan import Flow
-from millrace.engine.replay import Replay
+from millrace.engine.replay import Replay, UpTo
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
 from millrace.errors import MillraceError
-from millrace.flow import Readable, Stream
+from millrace.flow import Delivery, Readable, Stream
 from millrace.flow.nodes import Deliverable
 from millrace.flow.operators import Operator
 from millrace.log import Log
-from millrace.sinks.contract import VERSION
+from millrace.sinks.contract import VERSION, Feed
+
+# Of the sinks of a flow, each with what it will be given, makes what takes its epochs.
+Deliver: TypeAlias = Callable[[Mapping[Delivery, Feed]], Delivering]
 
 
 @dataclass
@@ -42,8 +45,9 @@ class FlowPlan:
     folder: Path
     clocks: Path
     once: bool
-    replay: Replay | None
+    replay: Replay | UpTo | None
     owes: bool
+    deliver: Deliver | None = None
     sinks: Delivering | None = field(default=None, init=False)
 
     @property
@@ -119,6 +123,9 @@ class FlowPlan:
                 feeds[delivery] = feed_of(delivery, schema, table=table)
         if not feeds:
             return None
+        if self.deliver is not None:
+            self.sinks = self.deliver(feeds)
+            return self.sinks
         app = self.folder.parent.name
         self.sinks = Delivering(f"{app}.{self.flow.name}", self.folder, self.log, feeds, owes=self.owes)
         return self.sinks

@@ -230,7 +230,10 @@ class ReplayInvalid(UserError):
 class TableStale(UserError):
     code = "MR-TABLE-STALE"
     text = "flow {flow!r} was away for {away}, and {table} keeps the traces of deleted rows for {stay} only"
-    fix = "rebuild what it feeds, then run it with `--fresh` so that it begins with the table as it is now"
+    fix = (
+        "run it with `--fresh`, so that it begins with the table as it is now, then build its sinks again with "
+        "`millrace rebuild`, and what else it feeds by hand"
+    )
 
 
 class TableBroken(UserError):
