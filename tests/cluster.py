@@ -43,6 +43,8 @@ class Cluster:
     def work(self, number: int, prefix: Sequence[str] = ()) -> None:
         """Starts a worker, or starts one again that was killed; `prefix` is what runs its command."""
         name = f"worker-{number}"
+        if (before := self.workers.pop(number, None)) is not None:
+            before.wait()
         (self.folder / f"{name}.log").unlink(missing_ok=True)
         words = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--cores", str(CORES), "--memory", MEMORY)
         own = ("--work-dir", str(self.folder / name), self.url)

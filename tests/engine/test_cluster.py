@@ -1,5 +1,6 @@
-"""A run on a real cluster: a master and two workers, of which one is killed in the middle of an epoch, and then the
-driver. Every event has its effect once, in a topic that is written exactly once and in PostgreSQL.
+"""A run on a real cluster: a master and two workers. One is killed between an epoch's computation and its writing, the
+other in the middle of an epoch, and then the driver. Every event has its effect once: in a topic that is written
+exactly once, and in PostgreSQL.
 
                  worker 0 ─ executor ─ tasks ─┐
     driver ──┬───                             ├── checkpoint: a folder that all of them see
@@ -39,6 +40,11 @@ FLOWS = ("told", "counted")
 
 # `telling` is a module of its own: executors do not see the folder, so it has to be sent to them.
 APP = """\
+import contextlib
+import os
+import signal
+from pathlib import Path
+
 import millrace as mr
 from pyspark.sql import functions as F
 from telling import tell
@@ -58,7 +64,17 @@ def counted(e):
     return mr.window(e, "1 minute", by="key", n=mr.count(), emit="updates", late=mr.late.drop())
 
 
-counted.to(mr.postgres("{table}", key=["key", "window_start"], database="target"))
+def cut(rows, epoch):
+    armed = Path("armed")
+    if armed.exists():
+        for pid in armed.read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        armed.unlink()
+    rows.collect()
+
+
+counted.to(mr.postgres("{table}", key=["key", "window_start"], database="target"), mr.function(cut))
 """
 TELLING = """\
 def tell(key):
@@ -157,17 +173,23 @@ def test_a_worker_and_the_driver_are_killed(project: Project, postgres: str, unt
 
     with cluster.started(project.settings.folder / "cluster", workers=2) as spark:
         folder = laid_out(project, spark.url, shared, table)
+        armed = folder / "armed"
         with feeding(project) as feed:
             with start("run", cwd=folder, env=env) as command:
                 come(3, "the first epochs")
                 assert all(spark.executors(number) for number in (0, 1)), "both are to have work"
-                until(lambda: in_flight(checkpoints["told"]), "an epoch on its way")
-                spark.kill(0)
-                come(3, "epochs without the worker")
+                armed.write_text(" ".join(str(each.pid) for each in (spark.workers[0], *spark.executors(0))))
+                until(lambda: not armed.exists(), "the kill between computation and writing")
+                come(2, "epochs without worker 0")
                 spark.work(0)
+                until(lambda: bool(spark.executors(0)), "an executor of worker 0")
+                until(lambda: in_flight(checkpoints["told"]), "an epoch on its way")
+                spark.kill(1)
+                come(2, "epochs without worker 1")
                 until(lambda: in_flight(checkpoints["told"]), "an epoch on its way")
                 for each in (psutil.Process(command.pid), *machines(folder)):
                     each.kill()
+            spark.work(1)
             spark.await_workers()
         done = millrace("run", "--once", cwd=folder, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
