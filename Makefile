@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events fuzz scale
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery torture crash bench-events fuzz scale soak
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -84,6 +84,12 @@ crash: setup ## operators whose process is killed in the middle of commits, agai
 
 bench-sinks: setup ## each sink against the bare bulk client of its system
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores
+
+bench-recovery: setup ## kill -9 to caught up at 5,000 events/s, against Flink (RATE=5000 INTERVAL=1 KILLS=3)
+	@$(BIN)/python -m bench.recovery $(if $(RATE),--rate $(RATE)) $(if $(INTERVAL),--interval $(INTERVAL)) $(if $(KILLS),--kills $(KILLS))
+
+soak: setup ## flows under an even load for hours: does anything grow? MINUTES=120 by default; PLOT=docs/soak.svg
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),120) $(if $(PLOT),--plot $(PLOT))
 
 fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each
 	@$(BIN)/python -m tests.views.fuzz --seeds $(or $(SEEDS),200)

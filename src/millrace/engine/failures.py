@@ -22,6 +22,7 @@ from millrace.engine.plan import Flow
 from millrace.errors import (
     BodyFailed,
     CheckpointOlder,
+    CheckpointsUnshared,
     EpochTorn,
     FlowFailed,
     FlowRefused,
@@ -61,6 +62,8 @@ _DELIVERY = re.compile(r"(MR-[A-Z-]+)((?: -?\d+)*)")
 _FENCED = ("ProducerFencedException", "InvalidProducerEpochException")
 # … and of a key with too many partial matches (`Partials.java`).
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
+# What an executor says that does not mount the checkpoints (`CheckpointFiles.java`).
+_UNSHARED = re.compile(rf"{CheckpointsUnshared.code} (\S+) (.+)")
 
 
 def newer(flow: str, error: Exception) -> StateNewer | None:
@@ -94,6 +97,8 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return StateNewer(flow=stream.name, found=found[1], known=found[2], where=stream.where)
     if found := _CROWDED.search(text):
         return MatchCrowded(flow=stream.name, most=found[1], where=stream.where)
+    if found := _UNSHARED.search(text):
+        return CheckpointsUnshared(flow=stream.name, host=found[1], folder=found[2], where=stream.where)
     if undelivered := _undelivered(stream, text):
         return undelivered
     ours = _ours(text)

@@ -47,6 +47,12 @@ class StateNewer(UserError):
     fix = "run it with that version, or start it again from its oldest records with `millrace run --fresh {flow}`"
 
 
+class CheckpointsUnshared(UserError):
+    code = "MR-CHECKPOINTS-UNSHARED"
+    text = "the executor on {host} does not see the checkpoint of flow {flow!r}, in {folder}"
+    fix = "mount one folder at the same path on the driver and every executor, and name it as `checkpoints` in [spark]"
+
+
 class CheckpointUnknown(UserError):
     code = "MR-CHECKPOINT-UNKNOWN"
     text = "there is no checkpoint of a flow {flow!r} here{hint}"

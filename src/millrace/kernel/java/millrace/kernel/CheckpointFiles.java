@@ -22,6 +22,7 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
 import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 
 /**
@@ -35,6 +36,18 @@ public final class CheckpointFiles implements CheckpointFileManager {
   public CheckpointFiles(Path root, Configuration options) throws IOException {
     reading.initialize(java.net.URI.create("file:///"), options);
     this.root = reading.makeQualified(root); // refuses any other kind of file system
+    SparkEnv here = SparkEnv.get();
+    if (here != null && !here.executorId().equals("driver")) {
+      refuseUnshared(local(this.root), here.blockManager().blockManagerId().host());
+    }
+  }
+
+  /** An executor that sees nothing of the driver's checkpoint would write its state where nobody finds it again. */
+  static void refuseUnshared(java.nio.file.Path root, String host) throws IOException {
+    for (java.nio.file.Path folder = root; folder != null; folder = folder.getParent()) {
+      if (Files.isRegularFile(folder.resolve("metadata"))) return; // of the query, written before there are tasks
+    }
+    throw new IOException("MR-CHECKPOINTS-UNSHARED " + host + " " + root);
   }
 
   @Override
