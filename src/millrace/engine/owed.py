@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.errors import Where
+from millrace.failpoint import FailPoint
 from millrace.kernel.calling import quoted
 from millrace.sinks.contract import DIFF, VERSION, Feed
 from millrace.sinks.disk import sync, write_whole
@@ -54,6 +55,7 @@ class Owed:
         rows.write.parquet((draft / _ROWS).absolute().as_uri())
         write_whole(draft / _EPOCH, entry_text(epoch))
         sync(draft)
+        FailPoint.OWED_WRITTEN.reached(self._sink)
         path = self._path(epoch)
         draft.rename(path)
         with self._guard:
