@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace.engine.stopping import epochs
+from millrace.errors import MillraceError
 from tests.command import until
 from tests.crash.mill import FLOWS, SINK_SERVERS, Mill
 from tests.crash.servers import no_room
@@ -146,9 +147,10 @@ def server_frozen(server: str) -> Act:
 
 def broker_full(mill: Mill, _: random.Random, __: float) -> list[str]:
     """A broker that cannot write ends itself; with room again, it is started again."""
+    mill.log.topics.ensure("filler", partitions=1)
     with _busy(mill), mill.servers.disk_full("kafka") as lives:
-        with contextlib.suppress(Exception):
-            mill.log.write("full", "x")
+        with contextlib.suppress(MillraceError):
+            mill.log.write("filler", "x")
         until(lambda: not lives(), "the end of a broker without room", REACH_S)
     mill.servers.up("kafka")
     return mill.recovers()

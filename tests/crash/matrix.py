@@ -68,7 +68,11 @@ def chain(mill: Mill, names: Sequence[str], seed: int, *, freeze_s: float = FREE
         results.append(Result(name, seed, tuple(found), missed, round(time.monotonic() - began, 1)))
         if found:
             return results
-    if found := judged(mill):
+    try:
+        found = judged(mill)
+    except AssertionError as error:
+        found = [str(error)]
+    if found:
         return [Result(each.cell, seed, tuple(found), each.missed, each.seconds) for each in results]
     return results
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import psycopg
 import redis
+from psycopg import sql
+from psycopg.rows import dict_row
 
 from millrace import local
 from millrace.config import Settings
@@ -130,10 +132,10 @@ class Mill:
     def _make_database(self) -> None:
         server = local.address(self.settings, "postgres")
         with psycopg.connect(server, autocommit=True) as connection:
-            words = psycopg.sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
-            connection.execute(words.format(psycopg.sql.Identifier(self.name), self.canary))
-            words = psycopg.sql.SQL("CREATE DATABASE {0} OWNER {0}")
-            connection.execute(words.format(psycopg.sql.Identifier(self.name)))
+            words = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
+            connection.execute(words.format(sql.Identifier(self.name), self.canary))
+            words = sql.SQL("CREATE DATABASE {0} OWNER {0}")
+            connection.execute(words.format(sql.Identifier(self.name)))
         place = server.rpartition("@")[2].rpartition("/")[0].removeprefix("postgresql://")
         self.database = f"postgresql://{self.name}:{self.canary}@{place}/{self.name}"
 
@@ -182,9 +184,9 @@ class Mill:
     # Run
 
     def start(self) -> None:
-        """Unless it runs."""
-        if self.supervised.process is not None and not self.supervised.running:
-            self.supervised.ended()
+        """Unless it runs. One that ended by itself is not started again: a run recovers without a hand."""
+        if self.supervised.process is not None:
+            assert self.supervised.running, f"it ended by itself: {self.supervised.said()[-800:]}"
         if self.supervised.process is None:
             only = () if self.only == FLOWS else [word for flow in self.only for word in ("--only", flow)]
             self.supervised.start("run", *only)
@@ -228,7 +230,7 @@ class Mill:
         self.servers.close()
         with psycopg.connect(local.address(self.settings, "postgres"), autocommit=True) as connection:
             for words in ("DROP DATABASE IF EXISTS {} WITH (FORCE)", "DROP ROLE IF EXISTS {}"):
-                connection.execute(psycopg.sql.SQL(words).format(psycopg.sql.Identifier(self.name)))
+                connection.execute(sql.SQL(words).format(sql.Identifier(self.name)))
 
     # Seen
 
@@ -272,7 +274,7 @@ class Mill:
                 yield record
 
     def _table(self, query: str) -> list[dict[str, Any]]:
-        with psycopg.connect(self.database, row_factory=psycopg.rows.dict_row) as connection:
+        with psycopg.connect(self.database, row_factory=dict_row) as connection:
             return [dict(row) for row in connection.execute(query)]  # type: ignore[call-overload]
 
     def _files(self) -> Iterator[dict[str, Any]]:
