@@ -153,7 +153,7 @@ class Mill:
         """So many more events. Each key is in one partition, so that its order is defined. Once windows have closed,
         some come late; some do not fit."""
         settled = all(epochs(self.checkpoint(flow) / "commits") for flow in self.only)
-        made = []
+        made: list[Event] = []
         for number in range(count):
             key = number % 2 if number < 2 else self._draw.randrange(KEYS)  # no partition is without
             chance = self._draw.random()
@@ -275,7 +275,7 @@ class Mill:
 
     def _table(self, query: str) -> list[dict[str, Any]]:
         with psycopg.connect(self.database, row_factory=dict_row) as connection:
-            return [dict(row) for row in connection.execute(query)]  # type: ignore[call-overload]
+            return [dict(row) for row in connection.execute(query)]
 
     def _files(self) -> Iterator[dict[str, Any]]:
         folders = sorted((self.folder / "out").glob("epoch=*"), key=lambda path: int(path.name.partition("=")[2]))
@@ -290,14 +290,15 @@ class Mill:
     def _hashes(self) -> Iterator[dict[str, Any]]:
         client = redis.Redis.from_url(local.address(self.settings, "valkey"), decode_responses=True)
         for name in client.scan_iter(f"{self.name}:*"):
-            yield dict(client.hgetall(name))  # type: ignore[arg-type]
+            yield {str(field): value for field, value in client.hgetall(name).items()}
         client.close()
 
     # Left behind
 
     def left_behind(self) -> list[str]:
-        """Processes, open transactions, slots; and places where the password stands."""
-        return [*self.supervised.left_behind(), *self._open(), *self._told()]
+        """Processes, open transactions, slots, half files; and places where the password stands."""
+        half = [f"{path} is left behind" for path in self.log.settings.checkpoints.rglob("*.tmp")]
+        return [*self.supervised.left_behind(), *half, *self._open(), *self._told()]
 
     def _open(self) -> list[str]:
         found = []
@@ -312,7 +313,7 @@ class Mill:
                 "prepared transactions": "SELECT count(*) FROM pg_prepared_xacts WHERE owner = %s",
             }
             for what, query in asked.items():
-                (count,) = connection.execute(query, (self.name,)).fetchone() or (0,)  # type: ignore[call-overload]
+                (count,) = connection.execute(query, (self.name,)).fetchone() or (0,)
                 found += [f"{count} {what} are left in PostgreSQL"] if count else []
         return found
 

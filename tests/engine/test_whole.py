@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace.engine.plan import Flow
-from millrace.engine.whole import refuse_damaged
+from millrace.engine.whole import refuse_damaged, sweep
 from millrace.errors import CheckpointDamaged
 from millrace.flow import App
 
@@ -64,3 +64,14 @@ def test_the_epoch_before_and_one_that_is_missing(checkpoint: Path) -> None:
     (checkpoint / "offsets" / "2").unlink()
     with pytest.raises(CheckpointDamaged, match=r"offsets/2 .*it is missing, and the epoch was committed"):
         refuse_damaged(some_flow(), checkpoint)
+
+
+def test_what_a_crash_left_half_written_goes(checkpoint: Path) -> None:
+    state = checkpoint / "state" / "0" / "1"
+    state.mkdir(parents=True)
+    half = [checkpoint / "offsets" / ".3.0c1e.tmp", state / ".4_77.changelog.9f.tmp"]
+    for path in half:
+        path.touch()
+    kept = {path for path in checkpoint.rglob("*") if path not in half}
+    sweep(checkpoint)
+    assert set(checkpoint.rglob("*")) == kept

@@ -24,7 +24,7 @@ from millrace.sinks.disk import sync, write_whole
 from millrace.sinks.ledger import Epoch, due, entry_text
 
 _DIGITS = 12
-_EPOCH, _ROWS, _DRAFT = "epoch.json", "rows", "draft"
+_EPOCH, _ROWS, _DRAFT, _PAID = "epoch.json", "rows", "draft", "paid"
 
 
 class Owed:
@@ -76,8 +76,11 @@ class Owed:
         return rows.select(*columns, DIFF, VERSION)
 
     def written(self, epoch: Epoch) -> None:
-        path = self._path(epoch)
-        shutil.rmtree(path)
+        path, aside = self._path(epoch), self._folder / _PAID
+        # In one step: one of which a crash left the number and not the rows could never be written.
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        shutil.rmtree(aside)
         with self._guard:
             self._sizes.pop(path, None)
 

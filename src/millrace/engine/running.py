@@ -34,7 +34,7 @@ from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
-from millrace.engine.whole import refuse_damaged
+from millrace.engine.whole import refuse_damaged, sweep
 from millrace.engine.writing import FlowPlan
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Topic
@@ -169,6 +169,7 @@ def start(
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
         old = made.old
         refuse(flow, made, folder, log)
+        sweep(folder / definition.CHECKPOINT)
         if made.slots:
             realtime.check_slots(spark, flow, made.slots, slots_taken)
         if made.sinks is not None:

@@ -1,5 +1,6 @@
 """Whether the files of a checkpoint are whole that a flow goes on from: a disk may have been full, a copy cut off, a
-hand have slipped. Spark would go on from what it finds, or say so in a stack trace."""
+hand have slipped. Spark would go on from what it finds, or say so in a stack trace. And what a crash left half written
+goes."""
 
 from __future__ import annotations
 
@@ -34,6 +35,13 @@ def refuse_damaged(flow: Flow, checkpoint: Path) -> None:
     for epoch in done[-1:]:
         path = checkpoint / "commits" / str(epoch)
         _parsed(flow, path, _lines(flow, path)[1:])
+
+
+def sweep(checkpoint: Path) -> None:
+    """Removes what a killed process was writing: files get their name when they are whole (`CheckpointFiles.java`).
+    Only for who holds the flow's lock."""
+    for path in checkpoint.rglob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def _lines(flow: Flow, path: Path) -> list[str]:
