@@ -165,6 +165,19 @@ def checkpoint_full(mill: Mill, draw: random.Random, _: float) -> list[str]:
     return mill.recovers()
 
 
+def everything_full(mill: Mill, draw: random.Random, _: float) -> list[str]:
+    """Nor what Python writes: locks, ledgers, what is owed, its log. Long enough for flows to be started again."""
+    with _busy(mill):
+        (jvm,), process = mill.supervised.jvms(), mill.supervised.process
+        assert process is not None
+        with no_room(jvm.pid), no_room(process.pid):
+            until_s = time.monotonic() + draw.uniform(4, 8)
+            while time.monotonic() < until_s:
+                mill.feed_now_and_then()
+                time.sleep(0.1)
+    return mill.recovers()
+
+
 def owed(point: str, sink: str) -> Act:
     """A server is away until the epoch is kept on disk; the process is killed there, and the server comes back."""
 
@@ -323,6 +336,7 @@ def _cells() -> Iterator[Cell]:
             server_frozen(server),
         )
     yield Cell("disk-full checkpoint and state", "disk", "windowed", checkpoint_full)
+    yield Cell("disk-full driver too", "disk", "windowed", everything_full)
     yield Cell("random", "random", "copied", killed_at_random)
 
 

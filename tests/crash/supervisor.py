@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from tests.command import environ, until
 
 LIMIT_S = 180.0
 _LOOK_S = 0.02
+_READ_BYTES = 65_536
+# For what a process that has ended still has in the pipe, which its children may hold open.
+_HEAR_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -74,17 +78,25 @@ class Supervised:
 
     def start(self, *args: str) -> None:
         assert self.process is None, "the last one has not ended"
-        with self.console.open("ab") as console:
-            self._said = console.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "millrace", *args],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                env=environ(self.env),
-                start_new_session=True,
-            )
+        self._said = self.console.stat().st_size if self.console.exists() else 0
+        # By a pipe: a process that is kept from writing files can still speak.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "millrace", *args],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ(self.env),
+            start_new_session=True,
+        )
+        self._hearing = threading.Thread(target=self._hear, args=(self.process,), daemon=True)
+        self._hearing.start()
+
+    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout as output, self.console.open("ab", buffering=0) as console:
+            while some := os.read(output.fileno(), _READ_BYTES):
+                console.write(some)
 
     @property
     def running(self) -> bool:
@@ -138,6 +150,7 @@ class Supervised:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
             code = self.process.wait()
+        self._hearing.join(_HEAR_S)
         self.process = None
         return code
 
