@@ -103,6 +103,7 @@ class Mill:
     seed: int = 0
     canary: str = ""
     only: tuple[str, ...] = FLOWS
+    master: str = "local[2]"
     env: Mapping[str, str] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list, init=False)
 
@@ -144,7 +145,7 @@ class Mill:
         options = "\n".join(f'"{name}" = "{value}"' for name, value in OPTIONS.items())
         (self.folder / "millrace.toml").write_text(
             f'prefix = "{self.name}"\n[kafka]\nbootstrap = "{bootstrap}"\n[run]\napp = "mill:app"\n'
-            f'[spark]\nmaster = "local[2]"\n[spark.options]\n{options}\n'
+            f'[spark]\nmaster = "{self.master}"\n[spark.options]\n{options}\n'
         )
 
     # Fed

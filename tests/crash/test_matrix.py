@@ -20,9 +20,17 @@ FREEZE_S = 3.0
 # Of those that end the process, and need a start of Spark each; and of those that it lives through.
 KILLS, SURVIVED = 8, 3
 _KILLS = [name for name, cell in CELLS.items() if cell.room in ("jvm", "sinks", "random")]
-_OTHERS = [
-    name for name, cell in CELLS.items() if cell.room in ("worker", "broker", "postgres", "frozen", "checkpoint")
-]
+_OTHERS = [name for name in CELLS if name not in _KILLS]
+
+
+def _spread(names: list[str]) -> list[str]:
+    """Those that follow each other are far apart in the table, so that a day has a bit of everything."""
+    step = next(step for step in (11, 13, 17) if len(names) % step)
+    return [names[number * step % len(names)] for number in range(len(names))]
+
+
+def test_a_cycle_of_days_takes_every_cell() -> None:
+    assert sorted([*_spread(_KILLS), *_spread(_OTHERS)]) == sorted(CELLS)
 
 
 def test_chains_take_everything_once_and_what_failed_alone() -> None:
@@ -38,9 +46,7 @@ def test_chains_take_everything_once_and_what_failed_alone() -> None:
 @pytest.mark.usefixtures("postgres", "valkey", "opensearch")
 def test_todays_deaths(settings: Settings, tmp_path: Path) -> None:
     seed = datetime.now(UTC).toordinal() % 1000
-    # Far apart in the table, so that one day has a bit of everything.
-    spread = [_KILLS[(number * 7) % len(_KILLS)] for number in range(len(_KILLS))]
-    names = [*todays(spread, KILLS), *todays(_OTHERS, SURVIVED)]
+    names = [*todays(_spread(_KILLS), KILLS), *todays(_spread(_OTHERS), SURVIVED)]
     mill = Mill(settings, tmp_path / "mill", "crash", seed)
     try:
         results = chain(mill, names, seed, freeze_s=FREEZE_S)
