@@ -400,6 +400,10 @@ class Run:
                 if not jvm_lives():
                     raise
                 self._fail(flow, failures.run_failed(flow, error, self._log_file))
+            except OSError as error:  # a full disk; a JVM that is gone hangs up
+                if isinstance(error, ConnectionError) or not jvm_lives():
+                    raise
+                self._fail(flow, FlowFailed(flow=flow.name, reason=str(error), log=self._log_file))
 
     def _unread(self, flow: Flow) -> list[str]:
         """Of a flow that begins, the tables of which only some rows are read yet."""

@@ -34,6 +34,7 @@ from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
+from millrace.engine.whole import refuse_damaged, sweep
 from millrace.engine.writing import Deliver, FlowPlan
 from millrace.errors import MillraceError, RecordsGone, TableStale
 from millrace.flow import Readable, Topic
@@ -168,6 +169,7 @@ def start(
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
         old = made.old
         refuse(flow, made, folder, log)
+        sweep(folder / definition.CHECKPOINT)
         if made.slots:
             realtime.check_slots(spark, flow, made.slots, slots_taken)
         if made.sinks is not None:
@@ -260,7 +262,8 @@ def planned(
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
-    """Refuses to go on with a checkpoint that does not fit."""
+    """Refuses to go on with a checkpoint that is damaged, or does not fit."""
+    refuse_damaged(flow, folder / definition.CHECKPOINT)
     if made.old is None:
         return
     definition.check_operators(flow, folder, made.old, made.new)

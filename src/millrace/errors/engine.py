@@ -155,6 +155,15 @@ class EpochTorn(UserError):
     fix = "rebuild what it feeds: delete its topic, and start it from its oldest records with `millrace run --fresh`"
 
 
+class CheckpointDamaged(UserError):
+    code = "MR-CHECKPOINT-DAMAGED"
+    text = "the checkpoint of flow {flow!r} is damaged: {file} is not whole ({reason})"
+    fix = (
+        "put that file back from a copy; without one, begin the flow anew with `millrace run --fresh {flow}`, and "
+        "rebuild what it feeds"
+    )
+
+
 class CheckpointOlder(UserError):
     code = "MR-CHECKPOINT-OLDER"
     text = "the checkpoint of flow {flow!r} is an older copy: its topic holds epoch {held}, and it is at {found}"

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from millrace.errors import SinkUnreachable
+from millrace.failpoint import FailPoint
 from millrace.sinks.circuit import circuit_of
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
 from millrace.sinks.http import Caller
@@ -45,6 +46,7 @@ class WebhookWriter(Writer):
         self._circuit.answered()
         if refused:
             refuse(refused)
+        FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
         self._ledger.write(epoch)
 
     def _posts(self, rows: DataFrame, epoch: Epoch) -> DataFrame:

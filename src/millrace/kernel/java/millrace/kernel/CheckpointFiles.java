@@ -53,6 +53,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
   @Override
   public CheckpointFileManager.CancellableFSDataOutputStream createAtomic(Path path, boolean overwrite) {
     java.nio.file.Path whole = local(path);
+    if (FailPoint.ON) FilePoint.BEFORE.reached(whole);
     java.nio.file.Path part = whole.resolveSibling("." + whole.getFileName() + "." + UUID.randomUUID() + ".tmp");
     return told(() -> new Written(made(part), part, whole, overwrite));
   }
@@ -87,8 +88,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
       if (ended) return;
       ended = true;
       super.close();
+      if (FailPoint.ON) FilePoint.WRITTEN.reached(whole);
       if (overwrite) replace();
       else add();
+      if (FailPoint.ON) FilePoint.AFTER.reached(whole);
     }
 
     private void replace() throws IOException {
@@ -101,6 +104,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
     private void add() throws IOException {
       try {
         Files.createLink(whole, part);
+        if (FailPoint.ON) FilePoint.LINKED.reached(whole);
       } catch (java.nio.file.FileAlreadyExistsException there) {
         throw new FileAlreadyExistsException(whole + " is there already");
       } catch (UnsupportedOperationException | FileSystemException noLinks) {
@@ -171,6 +175,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
 
   @Override
   public void delete(Path path) {
+    if (FailPoint.ON) FilePoint.DELETED.reached(local(path));
     told(() -> {
       try (Stream<java.nio.file.Path> files = Files.walk(local(path))) {
         for (java.nio.file.Path each : files.sorted(Comparator.reverseOrder()).toList()) Files.deleteIfExists(each);
