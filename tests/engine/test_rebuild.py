@@ -132,7 +132,7 @@ def test_a_table_and_its_reader(spark: SparkSession, items: Items, target: Targe
     assert target.rows() != items.rows
     (done,) = built(f"postgres.{target.name}")
     assert (done.differences.text(), done.switched) == ("3 missing, 0 surplus, 1 different", True)
-    assert "in the old one 3 missing, 0 surplus, 1 different: 0 (missing)" in " ".join(built.said)
+    assert "in the old one 3 missing, 0 surplus, 1 different: " in " ".join(built.said)
     assert target.rows() == items.rows
     assert len(target.run(f"SELECT * FROM {target.name}_names")) == len(items.rows)
     (done,) = built(f"postgres.{target.name}_shouted")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import psycopg
 import pytest
@@ -61,13 +62,17 @@ class Walk:
 
     @property
     def sinks(self) -> list[str]:
-        return [delivery.name for delivery in self.app.graph().deliveries]
+        """Those that somebody damages."""
+        return [f"opensearch.{self.name}", f"redis.{self.name}", f"postgres.copy_{self.shop.name}"]
 
     def source(self) -> dict[int, str]:
         return dict(self.shop.run("SELECT id, name FROM orders"))
 
     def count(self) -> int:
-        ask(self.url, "POST", f"/{self.name}/_refresh")
+        try:
+            ask(self.url, "POST", f"/{self.name}/_refresh")
+        except HTTPError:  # it is made by the first epoch
+            return 0
         return int(ask(self.url, "GET", f"/{self.name}/_count")["count"])
 
     def cached(self) -> dict[int, str]:
@@ -154,7 +159,7 @@ def test_rows_that_were_deleted_by_mistake_come_back(
             assert found["function.note"].left_out
             damage(walk)
             found = within(comes, lambda: walk.verified(spark))
-            for sink in walk.sinks[:3]:
+            for sink in walk.sinks:
                 differences = found[sink].differences
                 assert differences is not None
                 assert (differences.missing, differences.surplus, differences.different) == (1, 1, 1), found[sink]
@@ -166,11 +171,11 @@ def test_rows_that_were_deleted_by_mistake_come_back(
     app = f"{shop.name}:app"
     done = millrace("verify", f"{shop.name}.orders", "--app", app, "--repair", cwd=shop.settings.folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    for sink in walk.sinks[:3]:
+    for sink in walk.sinks:
         assert f"{sink} is not true: 1 missing, 1 surplus, 1 different" in done.stderr
         assert f"{sink} is true: " in done.stderr
     assert "function.note was not compared" in done.stderr
-    assert re.search(r"missing +2\n", done.stdout)
+    assert re.search(r"missing +2\b", done.stdout)
     shop.run("UPDATE orders SET name = 'at last' WHERE id = 1")
     with walk.running(spark, until) as comes:
         comes(lambda: walk.cached() == walk.source(), "the flow goes on with what was built")
