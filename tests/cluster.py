@@ -56,9 +56,10 @@ class Cluster:
             until(lambda name=f"worker-{number}": _REGISTERED in self._said(name), f"worker {number}")  # type: ignore[misc]
 
     def executors(self, number: int) -> list[psutil.Process]:
-        """Of a worker; with what they have started."""
+        """Of a worker; with what they have started. (What `spark-class` began with stays as a zombie.)"""
         with suppress(psutil.NoSuchProcess):
-            return self.workers[number].children(recursive=True)
+            started = self.workers[number].children(recursive=True)
+            return [each for each in started if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
         return []
 
     def kill(self, number: int) -> None:

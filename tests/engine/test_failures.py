@@ -38,7 +38,7 @@ def stream() -> Stream:
             "a topic that it reads is gone",
         ),
         (
-            "Lost task 0.3: java.io.IOException: MR-CHECKPOINTS-UNSHARED node-2 /mnt/shop/seen/state/0\n\tat millrace",
+            "msg=java.io.IOException: MR-CHECKPOINTS-UNSHARED node-2 [/mnt/shop/seen/state/0]. SQLSTATE: 58030\n\tat x",
             CheckpointsUnshared,
             "the executor on node-2 does not see the checkpoint of flow 'seen', in /mnt/shop/seen/state/0: mount",
         ),

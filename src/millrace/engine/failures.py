@@ -63,7 +63,7 @@ _FENCED = ("ProducerFencedException", "InvalidProducerEpochException")
 # … and of a key with too many partial matches (`Partials.java`).
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
 # What an executor says that does not mount the checkpoints (`CheckpointFiles.java`).
-_UNSHARED = re.compile(rf"{CheckpointsUnshared.code} (\S+) (.+)")
+_UNSHARED = re.compile(rf"{CheckpointsUnshared.code} (\S+) \[(.+?)\]")
 
 
 def newer(flow: str, error: Exception) -> StateNewer | None:

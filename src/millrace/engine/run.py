@@ -310,7 +310,7 @@ class Run:
         self._end(flow, error)
         if self._over:
             self._raised = True
-            raise next(iter(self.failed.values()))
+            raise error  # the others were told when they came
 
     def _end(self, flow: Flow, error: MillraceError) -> None:
         """For this run."""

@@ -47,7 +47,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
     for (java.nio.file.Path folder = root; folder != null; folder = folder.getParent()) {
       if (Files.isRegularFile(folder.resolve("metadata"))) return; // of the query, written before there are tasks
     }
-    throw new IOException("MR-CHECKPOINTS-UNSHARED " + host + " " + root);
+    throw new IOException("MR-CHECKPOINTS-UNSHARED " + host + " [" + root + "]");
   }
 
   @Override
