@@ -303,7 +303,7 @@ class Mill:
 
     def _open(self) -> list[str]:
         found = []
-        for topic in self.log.topics.names():
+        for topic in (summary.name for summary in self.log.topics.list()):
             ends = [self.log.topics.offsets(topic, committed=committed) for committed in (True, False)]
             if held := sum(ends[1][number][1] - ends[0][number][1] for number in ends[0]):
                 found.append(f"{held} offsets of {topic} are held back by an open transaction")
