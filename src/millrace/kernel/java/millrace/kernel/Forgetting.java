@@ -19,6 +19,10 @@ import scala.collection.Iterator;
  * it would fire all of it at an epoch's first row, and the others would wait: 0.4 s for 20,000 keys. There such a timer is
  * set for later than it is needed, and what is needed is done here, a little with every few rows; Spark is left what no
  * rows came for.
+ *
+ * After each row Spark looks for timers from the watermark on, and would pass all that were removed here, every time. So
+ * guards are set right behind the watermark: at the first it stops, when its iterator is at the second already. They fire
+ * in a later epoch: that a timer fires does not say that it was the processor's own.
  */
 final class Forgetting {
   /** What the tasks of a query in real time are told (see Clocks). */
@@ -27,13 +31,15 @@ final class Forgetting {
   /** After so many rows at most so many timers: two for a row are enough where each row sets one. */
   private static final int ROWS = 16;
   private static final int TIMERS = 32;
+  private static final int GUARDS = 2;
 
   private final StatefulProcessor<Row, Row, Row> processor;
   private final StatefulProcessorHandleImpl handle;
   private final boolean realTime;
   private int rows;
+  private long guardedMs = Long.MIN_VALUE;
   private long doneMs = Long.MIN_VALUE;
-  private Option<Object> from = Option.empty();
+  private Option<Object> from;
 
   Forgetting(StatefulProcessor<Row, Row, Row> processor, StatefulProcessorHandle handle) {
     this.processor = processor;
@@ -49,10 +55,11 @@ final class Forgetting {
 
   /** To be called before the rows of a key are looked at, with nothing of it loaded. */
   void tend(Row key, TimerValues timers) {
-    if (!realTime || ++rows % ROWS != 0) return;
+    if (!realTime || rows++ % ROWS != 0) return;
     long watermarkMs = timers.getCurrentWatermarkInMs();
     if (watermarkMs == doneMs) return;
-    NextIterator<Tuple2<Object, Object>> due = due(watermarkMs + LATER_MS);
+    if (watermarkMs != guardedMs) guard(watermarkMs);
+    NextIterator<Tuple2<Object, Object>> due = due(from, watermarkMs + LATER_MS);
     ImplicitGroupingKeyTracker.removeImplicitKey();
     try {
       for (int left = TIMERS; due.hasNext(); left--) {
@@ -67,8 +74,19 @@ final class Forgetting {
     }
   }
 
-  private NextIterator<Tuple2<Object, Object>> due(long untilMs) {
-    Iterator<Tuple2<Object, Object>> found = handle.getExpiredTimers(untilMs, from);
+  private void guard(long watermarkMs) {
+    for (long guardMs = watermarkMs + 1; guardMs <= watermarkMs + GUARDS; guardMs++) {
+      NextIterator<Tuple2<Object, Object>> there = due(Option.apply(guardMs - 1), guardMs);
+      if (!there.hasNext()) handle.registerTimer(guardMs);
+      there.closeIfNeeded();
+    }
+    guardedMs = watermarkMs;
+    if (from == null) from = Option.apply(watermarkMs + GUARDS);
+  }
+
+  /** Those after one time, until the other. */
+  private NextIterator<Tuple2<Object, Object>> due(Option<Object> afterMs, long untilMs) {
+    Iterator<Tuple2<Object, Object>> found = handle.getExpiredTimers(untilMs, afterMs);
     return (NextIterator<Tuple2<Object, Object>>) found;
   }
 

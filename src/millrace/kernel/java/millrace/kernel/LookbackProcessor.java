@@ -98,7 +98,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
   @Override
   public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
     load();
-    timerMs = NO_TIMER;
+    if (expired.getExpiryTimeInMs() == timerMs) timerMs = NO_TIMER;
     forget(timers.getCurrentWatermarkInMs() * 1_000);
     save();
     return CollectionConverters.asScala(java.util.Collections.<Row>emptyIterator());
