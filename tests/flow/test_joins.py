@@ -171,7 +171,8 @@ def test_three_streams_around_one_of_them(spark: SparkSession, tmp_path: Path, m
     monkeypatch.setattr(kernel, "MOST_INLINE", 200)
     monkeypatch.setattr(kernel, "MOST_TOGETHER", 300)
     draw = random.Random("three")
-    query = Query(spark, tmp_path, within=("-3 s", "5 s"), third=("-12 s", "2 s"))
+    # So long after the first stream that rows of the third are kept for rows of the second that come after them.
+    query = Query(spark, tmp_path, within=("-3 s", "9 s"), third=("-12 s", "2 s"))
     sides = ("left", "right", "third")
     parts = [[made(draw, number, side, True)[:30] for side in sides] for number in range(5)]
     for begin, end in ((0, 3), (3, 5)):
@@ -182,7 +183,7 @@ def test_three_streams_around_one_of_them(spark: SparkSession, tmp_path: Path, m
         if begin == 0:
             forget_commit(tmp_path / "checkpoint")
 
-    two, three = IntervalJoin(-3 * SECOND, 5 * SECOND), IntervalJoin(-12 * SECOND, 2 * SECOND)
+    two, three = IntervalJoin(-3 * SECOND, 9 * SECOND), IntervalJoin(-12 * SECOND, 2 * SECOND)
     watermarks, todo, found = query.watermarks(), list(parts), []
     for epoch in sorted(query.told):
         found += query.told[epoch]
