@@ -167,6 +167,24 @@ def test_pairs_and_rows_without_one(
     assert sum(query.late.values()) == model.late
 
 
+def test_a_row_is_kept_while_the_watermark_is_at_its_last_moment(spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, tmp_path, within=("0 s", "15 s"))
+    at = [(START + second) * SECOND for second in (0, 15, 25)]
+    parts = [
+        ([Row("a", at[0], "first")], []),
+        ([Row("b", at[2], "newest")], [Row("b", at[2], "newest")]),  # the watermark is 10 s behind them
+        ([Row("a", at[1], "touched")], []),
+        ([], [Row("a", at[1], "met")]),
+    ]
+    for number, (left, right) in enumerate(parts):
+        query.write("left", number, left)
+        query.write("right", number, right)
+    query.run()
+    found = Counter(row for rows in query.told.values() for row in rows)
+    assert found == Counter([("newest", "newest"), ("first", "met"), ("touched", "met")])
+    assert sum(query.late.values()) == 0
+
+
 def test_three_streams_around_one_of_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "MOST_INLINE", 200)
     monkeypatch.setattr(kernel, "MOST_TOGETHER", 300)

@@ -36,6 +36,11 @@ final class KllDriver {
       double off = Math.abs((Long) found[place] - RANKS[place] * VALUES) / VALUES;
       if (off > (RANKS[place] % 1 == 0 ? 1.0 / VALUES : 0.05)) throw new AssertionError(RANKS[place] + " is " + found[place]);
     }
+    // Few are exact, and the seventh of a hundred is the seventh, though 0.07 * 100 is more than seven in doubles.
+    Kll few = new Kll(Carrier.LONG, SIZE);
+    for (long value = 1; value <= 100; value++) few.add(value);
+    Object seventh = few.quantiles(new double[] {0.07})[0];
+    if (!seventh.equals(7L)) throw new AssertionError("the seventh is " + seventh);
     System.out.println("right");
   }
 }
