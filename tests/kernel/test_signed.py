@@ -326,6 +326,22 @@ def alone(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str, **optio
     return signed.begin(frame, {"t": (F.lit(True), columns)}, **options)
 
 
+def test_a_row_that_goes_before_it_has_come_is_owed(spark: SparkSession, tmp_path: Path) -> None:
+    """In real time two tasks may tell it in this order. A group that has no rows meanwhile, or fewer, knows of both."""
+    told: dict[int, list[tuple[model.Row, int]]] = {}
+    for number, (x, diff) in enumerate([(7, -1), (5, 1), (7, 1), (5, -1)]):
+        put(tmp_path / "in", number, [{"k": 1, "x": x, DIFF: diff}])
+    read = spark.readStream.schema(f"k long, x long, {DIFF} int").option("maxFilesPerTrigger", 1)
+    chain = signed.begin(read.json(str(tmp_path / "in")), {"t": (F.lit(True), ["k", "x"])})
+    measures = [
+        signed.Measure("n", "count"), signed.Measure("total", "sum", (F.col("x"),)),
+        signed.Measure("least", "min", (F.col("x"),)),
+    ]  # fmt: skip
+    chain = chain.aggregate("t", by=["k"], measures=measures, into="groups")
+    drained(chain.rows, tmp_path, lambda rows, epoch: told.update({epoch: told_of(chain, rows)["groups"]}))
+    assert told == {0: [], 1: [], 2: [((1, 1, 5, 5), 1)], 3: [((1, 1, 5, 5), -1)]}
+
+
 VALUES: list[tuple[str, list[Any]]] = [
     ("long", [-(2**63), -1, 0, 2**63 - 1]),
     ("int", [-(2**31), 0, 2**31 - 1]),
