@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events fuzz scale
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events fuzz fuzz-flows scale
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -84,6 +84,9 @@ crash: setup ## operators whose process is killed in the middle of commits, agai
 
 bench-sinks: setup ## each sink against the bare bulk client of its system
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores
+
+fuzz-flows: setup ## the same views as flows over captured tables, interrupted, at the same LSN: SEEDS=10 by default
+	@$(BIN)/python -m tests.views.flows --seeds $(or $(SEEDS),10)
 
 fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each
 	@$(BIN)/python -m tests.views.fuzz --seeds $(or $(SEEDS),200)

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from millrace.capture import Captures
 from millrace.config import Settings
-from millrace.engine import definition, failures, lock, realtime, running, view_outlet
+from millrace.engine import definition, failures, lock, realtime, running
 from millrace.engine.applying import Appliers
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.keeping import FINISH_S, Keeping
@@ -162,8 +162,6 @@ class Run:
             self.once = self.once or self.replay.until is not None
         for topic in self.graph.topics:
             self._log.topics.ensure(topic.name, partitions=topic.partitions)
-        for view in (flow.view for flow in self.planned if flow.view is not None):
-            view_outlet.ensure(view, self._log)
 
     def start(self) -> None:
         self.prepare()

@@ -88,7 +88,8 @@ def begin(view: View, folder: Path, log: Log, *, afresh: bool) -> None:
     if afresh and log.topics.exists(view.name) and _written(view, log):
         log.topics.delete(view.name)
         log.topics.delete(marks_topic(view.name))
-    ensure(view, log)
+    for each in (view, *(node for node in view.reads if isinstance(node, View))):
+        _ensure(each, log)
     if afresh or not (folder / FILLING).exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILLING, json.dumps(_targets(view, log)))
@@ -98,7 +99,7 @@ def _written(view: View, log: Log) -> bool:
     return any(first < last for first, last in log.topics.offsets(view.name, committed=False).values())
 
 
-def ensure(view: View, log: Log) -> None:
+def _ensure(view: View, log: Log) -> None:
     log.topics.ensure(view.name, partitions=PARTITIONS, compact=True)
     log.topics.ensure(marks_topic(view.name), partitions=1, compact=True)
 

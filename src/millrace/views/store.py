@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import MillraceError, ViewStoreUnfit, ViewStoreUnreachable, ViewUnknown, nearest
+from millrace.errors import MillraceError, ViewBehind, ViewStoreUnfit, ViewStoreUnreachable, ViewUnknown, nearest
 from millrace.sinks.postgres import connect, sentence
-from millrace.views.changelog import Mark, lsn_text, postgres_type
+from millrace.views.changelog import Mark, lsn_number, lsn_text, postgres_type
 from millrace.views.types import Type
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ POSITIONS = "millrace_positions"
 _AT_ONCE = 5_000
 # PostgreSQL cuts longer names off, and two that begin alike would be one.
 LONGEST_NAME_BYTES = 63
+_LOOK_S = 0.05
+_PREFIX = "millrace_"
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,26 @@ class Position:
 
 
 def schema_of(settings: Settings, app: str) -> str:
-    return f"millrace_{settings.named(app)}"
+    return f"{_PREFIX}{settings.named(app)}"
+
+
+def apps(settings: Settings) -> list[str]:
+    """Those of this project, or stage, that have views in the store."""
+    with _connected(settings) as connection:
+        rows = connection.execute("SELECT schemaname FROM pg_tables WHERE tablename = %s", (POSITIONS,)).fetchall()
+    found = [settings.unnamed(schema.removeprefix(_PREFIX)) for (schema,) in rows]
+    return sorted(app for app in found if app)
+
+
+@contextlib.contextmanager
+def _connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    import psycopg
+
+    try:
+        with connect(url_of(settings)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise ViewStoreUnreachable(reason=sentence(error)) from None
 
 
 def url_of(settings: Settings) -> str:
@@ -189,6 +211,19 @@ class Store:
             Position(view, epoch, lsn, at, {int(number): end for number, end in ends.items()}, topic)
             for view, epoch, lsn, at, ends, topic in rows
         ]
+
+    def wait(self, view: str, lsn: str, limit_s: float) -> Position:
+        """Returns when the view has everything that was committed up to there: what `pg_current_wal_lsn()` said after a
+        commit of one's own."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            found = self.position(view)
+            if found is not None and found.lsn is not None and lsn_number(found.lsn) >= lsn_number(lsn):
+                return found
+            if time.monotonic() > deadline:
+                reached = "nothing" if found is None else found.lsn or "no position of a database"
+                raise ViewBehind(view=view, reached=reached, wanted=lsn, seconds=limit_s)
+            time.sleep(_LOOK_S)
 
     def rows(self, view: str) -> tuple[list[str], list[tuple[Any, ...]], Position]:
         """A view's columns, rows and position, all of one moment."""
