@@ -82,14 +82,14 @@ class Applying(threading.Thread):
         store = Store(self._log.settings, self._app)
         with closing(store), closing(self._log.ranges(self.view.name)) as ranges:
             held = store.begin(self._shape, topic)
-            ends = {} if held is None else dict(held.ends)
+            ends, epoch = ({}, -1) if held is None else (dict(held.ends), held.epoch)
             first = max(self._log.topics.offsets(marks)[0][1] - _MARKS, 0)
             for messages in self._log.reader(marks, first, follow=True, stop=self._ended).batches():
                 found = [Mark.from_json(json.loads(message.value())) for message in messages if message.value()]
                 whole = [mark for mark in found if mark.whole]
-                if whole and (held is None or whole[-1].epoch > held.epoch or whole[-1].ends != ends):
+                if whole and whole[-1].epoch > epoch:
                     store.apply(self._shape, topic, whole[-1], self._changes(ranges, ends, whole[-1]))
-                    ends = dict(whole[-1].ends)
+                    ends, epoch = dict(whole[-1].ends), whole[-1].epoch
                 self._seen = messages[-1].offset() + 1
                 self.trouble = None
 

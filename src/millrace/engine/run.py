@@ -224,7 +224,8 @@ class Run:
             heard = self._hear(self.flows.values())
             self._applying.finish(deadline)
             letters = self._keeping.finish(min(max(deadline - time.monotonic(), 0), FINISH_S))
-            owed = letters or next((owed for flow in self.flows.values() if (owed := flow.owes())), None)
+            owing = [*(flow.owes() for flow in self.flows.values()), *self._applying.troubles().values()]
+            owed = letters or next((owed for owed in owing if owed), None)
             self._raise_failure()
             if owed is not None:
                 raise owed

@@ -326,7 +326,7 @@ def _refuse_stale(flow: Flow, sources: tuple[AnySource, ...], folder: Path, log:
     marks = [folder / SEEN, *(folder / definition.CHECKPOINT / "commits" / str(epoch) for epoch in done[-1:])]
     seen = max((mark.stat().st_mtime for mark in marks if mark.exists()), default=None)
     for source in sources:
-        if isinstance(source, TableSource) and seen is not None:
+        if not isinstance(source, Source) and seen is not None:
             stay_ms = int(log.topics.config(source.name).get("delete.retention.ms", DAY_MS))
             away_ms = (time.time() - seen) * 1000
             if away_ms > stay_ms:

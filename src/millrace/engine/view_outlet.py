@@ -9,12 +9,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millrace.capture.definition import DAY_MS, TOMBSTONES_STAY_MS
 from millrace.engine.definition import FILLING
 from millrace.engine.epochs import began_ms, positions
 from millrace.engine.output import TIMES, write
 from millrace.engine.topic_sink import TopicSink
 from millrace.engine.viewed import database_of, shown, space_of
-from millrace.errors import KafkaUnreachable
+from millrace.errors import KafkaUnreachable, ViewBehind
 from millrace.flow import Table, Topic, View
 from millrace.kernel.signed import DIFF
 from millrace.log import Log
@@ -25,6 +26,9 @@ from millrace.views.changelog import AFTER, PARTITIONS, Mark, marks_topic
 # The position of an epoch that has only some rows of a snapshot (`Frontier.java`).
 _FIRST = 1
 _SETTLE_S, _LOOK_S = 60.0, 0.005
+# A reader that is at most a day behind can cut it anywhere; one that was away for longer than tombstones stay, is told.
+_KEPT = {"min.compaction.lag.ms": str(DAY_MS), "delete.retention.ms": str(TOMBSTONES_STAY_MS)}
+_MARKED_S, _MARK_LOOK_S = 20.0, 0.2
 # Among so many offsets at the end of a topic of marks is one; transactions take some.
 _MARKS = 40
 
@@ -100,7 +104,7 @@ def _written(view: View, log: Log) -> bool:
 
 
 def _ensure(view: View, log: Log) -> None:
-    log.topics.ensure(view.name, partitions=PARTITIONS, compact=True)
+    log.topics.ensure(view.name, partitions=PARTITIONS, compact=True, config=_KEPT)
     log.topics.ensure(marks_topic(view.name), partitions=1, compact=True)
 
 
@@ -109,13 +113,27 @@ def _targets(view: View, log: Log) -> dict[str, int]:
     found: dict[str, int] = {}
     for node in view.reads:
         space = None if isinstance(node, Topic) else space_of(node)
-        if space is None or isinstance(node, View):  # a view that is not whole marks nothing that others read
-            continue
-        assert isinstance(node, Table)
-        name, marks = space
-        ends = log.topics.offsets(marks)[0]
-        last = max(
-            (record.json()["lsn"] for record in log.read(marks, max(ends[1] - _MARKS, 0), partition=0)), default=0
-        )
-        found[name] = max(found.get(name, 0), last, _FIRST + 1)
+        if space is not None:
+            name, marks = space
+            # A view that is not whole yet is waited for by its readers' epochs.
+            last = _last_mark(view, marks, log) if isinstance(node, Table) else max(_marks(marks, log), default=0)
+            found[name] = max(found.get(name, 0), last, _FIRST + 1)
     return found
+
+
+def _marks(topic: str, log: Log) -> list[int]:
+    """The last ones."""
+    end = log.topics.offsets(topic)[0][1]
+    read = [record.json() for record in log.read(topic, max(end - _MARKS, 0), partition=0)]
+    return [int(mark["lsn"]) for mark in read if mark.get("whole", True)]
+
+
+def _last_mark(view: View, marks: str, log: Log) -> int:
+    """A capture marks something within seconds after its snapshot, heartbeats if nothing else."""
+    deadline = time.monotonic() + _MARKED_S
+    while True:
+        if found := _marks(marks, log):
+            return max(found)
+        if time.monotonic() > deadline:
+            raise ViewBehind(view=view.name, reached="nothing", wanted=f"a record of {marks}", seconds=_MARKED_S)
+        time.sleep(_MARK_LOOK_S)

@@ -93,8 +93,7 @@ def _relation(name: str, node: Topic | Table | View, log: Log) -> Relation:
 def database_of(view: View) -> str | None:
     """The captured database whose LSNs a view's positions are; None where its tables are of none, or of several."""
     found = {each.capture.name if isinstance(each, Table) and each.capture else _database(each) for each in view.reads}
-    (only, *others) = found
-    return None if others else only
+    return found.pop() if len(found) == 1 else None
 
 
 def _database(node: Topic | Table | View) -> str | None:

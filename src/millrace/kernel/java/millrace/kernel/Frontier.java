@@ -54,6 +54,9 @@ final class Frontier implements AutoCloseable {
     properties.put("isolation.level", "read_committed");
     properties.put("enable.auto.commit", "false");
     properties.put("auto.offset.reset", "none");
+    // The client asks for what follows before anybody wants it, and has one request on its way to a broker at a time:
+    // the next look would wait for as long as that does.
+    properties.put("fetch.max.wait.ms", "5");
     properties.put("key.deserializer", ByteArrayDeserializer.class.getName());
     properties.put("value.deserializer", ByteArrayDeserializer.class.getName());
     Json.read(options.get("marks")).fields().forEachRemaining(each -> {
