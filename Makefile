@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery torture crash bench-events fuzz scale soak
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery torture crash bench-events fuzz fuzz-flows scale soak
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -90,6 +90,9 @@ bench-recovery: setup ## kill -9 to caught up at 5,000 events/s, against Flink (
 
 soak: setup ## flows under an even load for hours: does anything grow? MINUTES=120 by default; PLOT=docs/soak.svg
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),120) $(if $(PLOT),--plot $(PLOT))
+
+fuzz-flows: setup ## the same views as flows over captured tables, interrupted, at the same LSN: SEEDS=10 by default
+	@$(BIN)/python -m tests.views.flows --seeds $(or $(SEEDS),10)
 
 fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each
 	@$(BIN)/python -m tests.views.fuzz --seeds $(or $(SEEDS),200)

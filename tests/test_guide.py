@@ -224,7 +224,7 @@ def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_views() -> None:
-    (block,) = blocks("views.md")
+    block, _, other = blocks("views.md")
     names: dict[str, Any] = {}
     exec(block, names)
     assert [view.name for view in names["app"].graph().views] == ["revenue", "paid", "largest"]
@@ -233,3 +233,5 @@ def test_views() -> None:
         ("amount", "numeric(22,2)"),
         ("latest", "timestamptz"),
     ]
+    exec(other, names)
+    assert names["revenue"].key == ("region",)

@@ -43,6 +43,7 @@ VARIABLES = (
     "MILLRACE_KAFKA_BOOTSTRAP",
     "MILLRACE_CONNECT_URL",
     "MILLRACE_REGISTRY_URL",
+    "MILLRACE_VIEWS_URL",
     "MILLRACE_SPARK_MASTER",
     "MILLRACE_SPARK_CHECKPOINTS",
     "MILLRACE_RUN_APP",
@@ -164,6 +165,7 @@ class Settings:
     kafka: Kafka = field(default_factory=Kafka)
     connect: Endpoint = field(default_factory=Endpoint)
     registry: Endpoint = field(default_factory=Endpoint)
+    views: Endpoint = field(default_factory=Endpoint)
     databases: Mapping[str, Database] = field(default_factory=dict)
     sinks: Mapping[str, Secret] = field(default_factory=dict)
     spark: Spark = field(default_factory=Spark)
@@ -250,10 +252,13 @@ class _Reader:
 
     def settings(self, root: Path) -> Settings:
         self._refuse_unknown_variables()
-        self._known("", self.raw, ("prefix", "kafka", "connect", "registry", "databases", "sinks", "spark", "run"))
+        self._known(
+            "", self.raw, ("prefix", "kafka", "connect", "registry", "views", "databases", "sinks", "spark", "run")
+        )
         kafka = self._section("kafka", ("bootstrap", "options"))
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
+        views = self._section("views", ("url",))
         spark = self._section("spark", ("master", "checkpoints", "options"))
         run = self._section("run", ("app", "show", "metrics", "log", "owed_mb"))
         prefix = self._text(self.raw, "prefix") or ""
@@ -268,6 +273,7 @@ class _Reader:
             kafka=Kafka(self._text(kafka, "kafka.bootstrap"), self._options(kafka, "kafka.options")),
             connect=self._endpoint(connect, "connect.url"),
             registry=self._endpoint(registry, "registry.url"),
+            views=self._endpoint(views, "views.url"),
             databases=self._databases(),
             sinks=self._sinks(),
             spark=Spark(

@@ -244,10 +244,12 @@ class _Said(logging.Handler):
 
 def servers_of(graph: Graph, settings: Settings) -> tuple[str, ...]:
     """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own;
-    and what sinks write to where it names no other."""
+    the view store and what sinks write to where it names no other."""
     wanted = ["kafka"]
     if graph.databases:
         wanted += ["connect"] if settings.databases else ["connect", "postgres"]
+    if graph.views and settings.views.url is None:
+        wanted.append("postgres")
     wanted += [server for delivery in graph.deliveries for server in delivery.sink.servers(settings)]
     return tuple(dict.fromkeys(wanted))
 
