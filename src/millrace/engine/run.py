@@ -37,7 +37,7 @@ from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
-from millrace.engine.standing import Board, Standing, State
+from millrace.engine.standing import Board, Standing, State, tell_troubles
 from millrace.engine.tending import Tending
 from millrace.engine.traffic import TrafficThread, renew
 from millrace.engine.waiting import Waiting
@@ -474,12 +474,7 @@ class Run:
 
     def _tell_troubles(self) -> None:
         owed = {name: owed for name, flow in self.flows.items() if (owed := flow.owes())}
-        troubles = {**owed, **self._applying.troubles(), **self._keeping.troubles()}
-        for name, standing in self.standings.items():
-            trouble = troubles.get(name)
-            if trouble is not None and standing.trouble is None:
-                _logger.warning("%s: %s", name, trouble)
-            self.standings[name] = standing.troubled(None if trouble is None else str(trouble))
+        tell_troubles(self.standings, {**owed, **self._applying.troubles(), **self._keeping.troubles()})
 
     def _becomes(self, flow: str, state: State, error: str | None = None) -> None:
         self.standings[flow] = self.standings[flow].becomes(state, error)
