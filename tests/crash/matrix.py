@@ -23,6 +23,7 @@ from pathlib import Path
 
 from millrace import config, local
 from millrace.config import Settings
+from millrace.errors import MillraceError
 from tests.crash.cells import CELLS, NotReached
 from tests.crash.mill import FLOWS, Mill
 from tests.crash.oracles import faults
@@ -63,14 +64,14 @@ def chain(mill: Mill, names: Sequence[str], seed: int, *, freeze_s: float = FREE
         except NotReached as error:
             found, missed = [], True
             print(f"{name}: {error}", file=sys.stderr)
-        except AssertionError as error:
+        except (AssertionError, MillraceError) as error:
             found = [str(error)]
         results.append(Result(name, seed, tuple(found), missed, round(time.monotonic() - began, 1)))
         if found:
             return results
     try:
         found = judged(mill)
-    except AssertionError as error:
+    except (AssertionError, MillraceError) as error:
         found = [str(error)]
     if found:
         return [Result(each.cell, seed, tuple(found), each.missed, each.seconds) for each in results]

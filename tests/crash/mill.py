@@ -23,6 +23,7 @@ from millrace.config import Settings
 from millrace.engine.definition import CHECKPOINT, SINKS, folder_of
 from millrace.engine.epochs import offsets
 from millrace.engine.stopping import epochs
+from millrace.errors import ServerError
 from millrace.log import Log
 from millrace.log.deadletters import OFFSET, PARTITION
 from millrace.testing.plugin import JAVA_OPTIONS
@@ -197,7 +198,10 @@ class Mill:
 
     def caught_up(self) -> bool:
         """Whether every flow has committed all that there is, and no sink is owed anything."""
-        ends = {str(number): end for number, (_, end) in self.log.topics.offsets("events").items()}
+        try:
+            ends = {str(number): end for number, (_, end) in self.log.topics.offsets("events").items()}
+        except ServerError:  # a broker that has just been started
+            return False
         outside = self.log.topics.outside("events")
         for flow in self.only:
             done = epochs(self.checkpoint(flow) / "commits")
