@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server]
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "recover.md"
 ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, name text, amount numeric(12,2), at timestamptz DEFAULT now())"
 ROWS, DELETED = 12_000, 10_000
+LOOK_S = 1.0
 
 
 APP = """\
@@ -92,7 +94,17 @@ class Walk:
         with Run(self.app, self.shop.settings, spark=spark, traffic=False) as run:
 
             def comes(condition: Callable[[], bool], what: str) -> None:
-                until(lambda: run.poll() is not None and condition(), what)
+                looked = [0.0]
+
+                def seldom() -> bool:
+                    """What is asked takes long itself."""
+                    run.poll()
+                    if time.monotonic() - looked[0] < LOOK_S:
+                        return False
+                    looked[0] = time.monotonic()
+                    return condition()
+
+                until(seldom, what)
 
             yield comes
 
@@ -193,9 +205,9 @@ def tables_rows(shop: Shop, at: str) -> list[Any]:
 
     log = shop.captures.log
     _, table = tables.find(log, f"{shop.name}.orders")
-    time = position(at)
-    assert not isinstance(time, str | int)
-    return list(tables.rows(log, table, time))
+    then = position(at)
+    assert not isinstance(then, str | int)
+    return list(tables.rows(log, table, then))
 
 
 def put_back(shop: Shop, lines: str) -> None:

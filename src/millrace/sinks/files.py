@@ -108,7 +108,12 @@ def fill(folder: Path, rows: DataFrame, feed: Feed, format: str, mode: str = "er
     """Writes rows as files of a folder."""
     options = JSON_OPTIONS if format == "json" else {}
     names = (f"`{name.replace('`', '``')}`" for name in kept(feed))
-    rows.select(*names).write.format(format).options(**options).mode(mode).save(folder.as_uri())
+    rows.select(*names).write.format(format).options(**options).mode(mode).save(path_of(folder))
+
+
+def path_of(folder: Path) -> str:
+    """As Spark takes it: a URI of Python's would have `%3D` for the `=` of an epoch's folder, and Spark keeps that."""
+    return f"file://{folder.absolute()}"
 
 
 def kept(feed: Feed) -> list[str]:

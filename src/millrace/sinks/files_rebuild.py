@@ -17,7 +17,7 @@ from millrace.errors import SinkFailed
 from millrace.sinks.comparing import Held, canonical
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
 from millrace.sinks.disk import exchange, sync, sync_alone, write_whole
-from millrace.sinks.files import EPOCH, LEDGER, entry_in, fill
+from millrace.sinks.files import EPOCH, LEDGER, entry_in, fill, path_of
 from millrace.sinks.last import last_of_each
 from millrace.sinks.ledger import Entry, Epoch, entry_text
 from millrace.sinks.rebuilding import Rebuilding, Site, Which
@@ -86,8 +86,8 @@ class FilesRebuilding(Rebuilding):
             schema = StructType(list(feed.columns.fields))
             if feed.signed:
                 schema = schema.add(DIFF, IntegerType()).add(VERSION, LongType())
-            return reader.schema(schema).options(**JSON_OPTIONS).load(root.as_uri())
-        found = reader.option("mergeSchema", "true").load(root.as_uri())
+            return reader.schema(schema).options(**JSON_OPTIONS).load(path_of(root))
+        found = reader.option("mergeSchema", "true").load(path_of(root))
         lacking = [each for each in feed.columns.fields if each.name not in found.columns]
         return found.withColumns({each.name: F.lit(None).cast(each.dataType) for each in lacking})
 
