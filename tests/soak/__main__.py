@@ -42,7 +42,8 @@ ROWS = 1_000
 KEYS = 50
 END_S = 120
 ROOT = Path(__file__).parents[2]
-MB = 1_000_000
+KB, MB = 1_000, 1_000_000
+SHORT_MINUTES = 30  # until then a checkpoint may still grow to its hundred epochs, and Java's heap to its size
 # Name of a figure: unit, and what it may vary by.
 FIGURES = {
     "memory of Python": ("MB", 15.0),
@@ -54,7 +55,7 @@ FIGURES = {
     "checkpoint size": ("MB", 3.0),
     "descriptors of Spark": ("files", 40.0),
     "threads of Spark": ("threads", 15.0),
-    "log kept for the slot": ("MB", 20.0),
+    "log kept for the slot": ("kB", 20_000.0),
     "latency, median": ("ms", 150.0),
     "latency, 99th of 100": ("ms", 500.0),
 }
@@ -118,7 +119,7 @@ def sampled(settings: Settings, run: psutil.Popen, latency: Latency) -> Iterator
         asked = "SELECT max(pg_current_wal_lsn() - restart_lsn) FROM pg_replication_slots"
         ((kept,),) = connection.execute(asked).fetchall()
     if kept is not None:
-        yield "log kept for the slot", float(kept) / MB
+        yield "log kept for the slot", float(kept) / KB
     if taken := latency.since():
         yield "latency, median", taken[len(taken) // 2]
         yield "latency, 99th of 100", taken[min(len(taken) * 99 // 100, len(taken) - 1)]
@@ -202,6 +203,8 @@ def main() -> int:
     if given.plot:
         title = f"{given.minutes:g} minutes at {given.rate} events/s and {given.changes} changes/s"
         given.plot.write_text(svg(found, title))
+    if given.minutes < SHORT_MINUTES:
+        print(f"less than {SHORT_MINUTES} minutes are too few to tell what grows from what has not settled yet")
     grown = [series.name for series in found if not series.flat]
     print("flat" if not grown else f"not flat: {', '.join(grown)}")
     return 1 if grown else 0
