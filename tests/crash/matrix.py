@@ -138,7 +138,7 @@ class Book:
             seeds = sorted({each.seed for each in found})
             words = [
                 room,
-                len({each.cell for each in found}),
+                f"{len({each.cell for each in found})} of {max(1, sum(cell.room == room for cell in CELLS.values()))}",
                 sum(not each.missed for each in found),
                 f"{seeds[0]} to {seeds[-1]}",
                 sum(each.missed for each in found),
