@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
         groups,
         lint,
         project,
+        queues,
         servers,
         state,
         tables,
@@ -46,7 +47,8 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    for noun in (project, apps, state, lint, servers, captures, tables, verify, topics, groups, deadletters, events):
+    nouns = (project, apps, state, lint, servers, captures, tables, verify, topics, groups, deadletters, queues, events)
+    for noun in nouns:
         noun.add(commands)
     return root
 
