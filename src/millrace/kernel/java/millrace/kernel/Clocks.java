@@ -42,8 +42,12 @@ public final class Clocks {
         if (hasClock(plan) && !(query.watermarkTracker() instanceof ClockTracker)) {
           query.watermarkTracker_$eq(new ClockTracker(query));
         }
-        if (isRealTime(query)) AnalyzedOnce.install(session());
-        else Pace.adapt(query);
+        if (isRealTime(query)) {
+          session().sparkContext().setLocalProperty(Forgetting.REAL_TIME, "true"); // this thread's jobs are the query's
+          AnalyzedOnce.install(session());
+        } else {
+          Pace.adapt(query);
+        }
         IncrementalExecution epoch = query.lastExecution();
         return EpochTime.in(plan, epoch == null ? Long.MAX_VALUE : epoch.offsetSeqMetadata().batchWatermarkMs() * 1_000);
       }

@@ -32,6 +32,7 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
   private final long graceUs;
   private final int keys;
   private transient ValueState<byte[]> state;
+  private transient Forgetting forgetting;
 
   DedupProcessor(String told, long ttlUs, long graceUs, int keys) {
     super(told);
@@ -43,10 +44,12 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
   @Override
   public void init(OutputMode mode, TimeMode time) {
     state = getHandle().getValueState("given", Encoders.BINARY(), TTLConfig.NONE());
+    forgetting = new Forgetting(this, getHandle());
   }
 
   @Override
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+    forgetting.tend(key, timers);
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     NavigableSet<Long> given = load();
     Long earliest = given.isEmpty() ? null : given.first();
@@ -67,7 +70,7 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
       out.add(RowFactory.create(Told.RESULT, null, row.get(keys + 2)));
     }
     if (changed) {
-      if (!given.first().equals(earliest)) getHandle().registerTimer(forgottenMs(given.first()));
+      if (!given.first().equals(earliest)) register(given);
       save(given);
     }
     return CollectionConverters.asScala(out.iterator());
@@ -82,10 +85,10 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
       given.pollFirst();
       forgets = true;
     }
-    if (forgets) {
-      if (!given.isEmpty()) getHandle().registerTimer(forgottenMs(given.first()));
-      save(given);
-    }
+    if (forgets) save(given);
+    // One that was set epoch by epoch may fire too early in real time (see Forgetting).
+    boolean wasItsOwn = !given.isEmpty() && expired.getExpiryTimeInMs() == forgottenMs(given.first());
+    if (!given.isEmpty() && (forgets || wasItsOwn)) register(given);
     return CollectionConverters.asScala(new ArrayList<Row>().iterator());
   }
 
@@ -96,6 +99,10 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
       all.sort(Comparator.comparingLong((Row row) -> row.getLong(keys)).thenComparingLong(row -> row.getLong(keys + 1)));
     }
     return all;
+  }
+
+  private void register(NavigableSet<Long> given) {
+    getHandle().registerTimer(forgetting.timerMs(forgottenMs(given.first())));
   }
 
   /** From this watermark on no row comes that is within the time of this one and is not refused. */

@@ -23,6 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class JoinProcessor extends StatefulProcessor<Row, Row, Row> {
   private final JoinSettings settings;
   private transient JoinState state;
+  private transient Forgetting forgetting;
 
   JoinProcessor(JoinSettings settings) {
     this.settings = settings;
@@ -34,11 +35,13 @@ final class JoinProcessor extends StatefulProcessor<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    state = new JoinState(settings, getHandle());
+    forgetting = new Forgetting(this, getHandle());
+    state = new JoinState(settings, getHandle(), forgetting);
   }
 
   @Override
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+    forgetting.tend(key, timers);
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     List<Row> late = new ArrayList<>();
     JoinRows[] fresh = JoinRows.of(settings.streams());

@@ -21,6 +21,7 @@ final class JoinState {
 
   private final JoinSettings settings;
   private final StatefulProcessorHandle handle;
+  private final Forgetting forgetting;
   private final ValueState<byte[]> state;
   private final MapState<Long, byte[]> stored;
 
@@ -30,9 +31,10 @@ final class JoinState {
   private long nextId;
   private long timerMs;
 
-  JoinState(JoinSettings settings, StatefulProcessorHandle handle) {
+  JoinState(JoinSettings settings, StatefulProcessorHandle handle, Forgetting forgetting) {
     this.settings = settings;
     this.handle = handle;
+    this.forgetting = forgetting;
     state = handle.getValueState("rows", Encoders.BINARY(), TTLConfig.NONE());
     stored = handle.getMapState("parts", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
     for (int stream = 0; stream < settings.streams(); stream++) parts.add(new ArrayList<>());
@@ -130,7 +132,7 @@ final class JoinState {
       return;
     }
     if (timerMs == NO_TIMER) {
-      timerMs = Math.floorDiv(untilUs, 1_000L) + 1;
+      timerMs = forgetting.timerMs(Math.floorDiv(untilUs, 1_000L) + 1);
       handle.registerTimer(timerMs);
     }
     state.update(Stored.write(FORM, out -> {

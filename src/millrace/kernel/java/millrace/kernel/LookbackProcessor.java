@@ -40,6 +40,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
   private transient ValueState<byte[]> state;
   private transient MapState<Long, byte[]> nodes;
   private transient MapState<Long, Row> rows;
+  private transient Forgetting forgetting;
 
   // Of the key at hand.
   private transient History history;
@@ -65,10 +66,12 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
     if (settings.corrects()) {
       rows = getHandle().getMapState("rows", Encoders.LONG(), Lookup.exact(settings.event()), TTLConfig.NONE());
     }
+    forgetting = new Forgetting(this, getHandle());
   }
 
   @Override
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> given, TimerValues timers) {
+    if (!settings.closed()) forgetting.tend(key, timers);
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     load();
     if (!settings.closed()) forget(watermarkUs);
@@ -95,7 +98,7 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
   @Override
   public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
     load();
-    timerMs = NO_TIMER;
+    if (expired.getExpiryTimeInMs() == timerMs) timerMs = NO_TIMER;
     forget(timers.getCurrentWatermarkInMs() * 1_000);
     save();
     return CollectionConverters.asScala(java.util.Collections.<Row>emptyIterator());
@@ -192,7 +195,8 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
     }
     if (!history.hasChanged() && timerMs != NO_TIMER) return;
     if (timerMs == NO_TIMER) {
-      timerMs = Math.floorDiv(lastUs + settings.longestUs() + settings.graceUs() + 999, 1_000L);
+      long neededMs = Math.floorDiv(lastUs + settings.longestUs() + settings.graceUs() + 999, 1_000L);
+      timerMs = settings.closed() ? neededMs : forgetting.timerMs(neededMs);
       getHandle().registerTimer(timerMs);
     }
     state.update(Stored.write(FORM, out -> {
