@@ -158,6 +158,7 @@ TRIALS = [
         starts_slowly=True,
     ),
     search_trial("opensearch"),
+    search_trial("elasticsearch"),
 ]
 
 

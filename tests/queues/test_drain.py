@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -31,6 +32,7 @@ from millrace.errors import (
     QueueUnknown,
     QueueUrlUnfit,
     RecordTooLarge,
+    ServerError,
     TopicUnknown,
 )
 from millrace.log import Log, Record
@@ -67,7 +69,10 @@ class Project:
 
     @property
     def written(self) -> int:
-        return sum(last for _, last in self.log.topics.offsets(self.topic).values())
+        """How many records there are; none while a broker that was just started has no leader yet."""
+        with contextlib.suppress(ServerError):
+            return sum(last for _, last in self.log.topics.offsets(self.topic).values())
+        return 0
 
     def records(self) -> list[Record]:
         return list(self.log.read(self.topic))
@@ -223,12 +228,12 @@ def test_the_oracle_sees_one_that_acknowledges_first(project: Project) -> None:
 @pytest.mark.turn(0, 2)
 def test_kills_of_the_drain_and_of_both_servers_at_any_moment(project: Project, settings: Settings) -> None:
     chance = random.Random(datetime.now(UTC).toordinal())
-    total = 20_000
+    total = 8_000
     put_numbers(project, range(total))
     args = ("queue", "drain", project.queue, project.topic, "--prefetch", "20")
 
     def some_more() -> None:
-        wanted = project.written + 500
+        wanted = project.written + 300
         until(lambda: project.written > wanted, "some more records")
 
     for _ in range(2):

@@ -27,6 +27,8 @@ WAITING_ROWS, WAITING_BYTES = 2_000, 8 * 1024 * 1024
 ANSWER_S = BLOCKED_S
 # How long a queue may be full before that is the epoch's affair, and how long a pause is.
 FULL_S, PAUSE_S = 10.0, 0.2
+# All is confirmed, and the farewell is a courtesy: a server that holds publishers back does not even read it.
+FAREWELL_S = 2.0
 _LOOK_S = 0.5
 _TOO_LARGE = re.compile(r"message size \d+ (?:bytes )?is larger than (?:the )?configured max size (\d+)")
 
@@ -149,6 +151,7 @@ class _Publisher:
                 if not self._waiting and self._error is None:
                     self._done = True
                     self._connection.close()
+                    self._loop.call_later(FAREWELL_S, self._end)
                 return
             self._number += 1
             self._waiting[self._number] = row
@@ -211,12 +214,11 @@ class _Publisher:
     def _look(self) -> None:
         if time.monotonic() - self._heard > ANSWER_S:
             reason = self._held_back or f"no confirmation within {ANSWER_S} s"
-            lost = SinkUnreachable(sink=self._sink.name, reason=reason, where=self._sink.where)
-            self._end(None if self._done else lost)
+            self._end(SinkUnreachable(sink=self._sink.name, reason=reason, where=self._sink.where))
         else:
             self._loop.call_later(_LOOK_S, self._look)
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         """Leaves the loop when the connection is gone. One that is still there is dropped: a server that has stopped
         would not answer a farewell."""
         self._error = self._error or error

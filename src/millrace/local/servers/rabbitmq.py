@@ -16,7 +16,7 @@ from millrace.errors import PortLost, ServerNotInstalled
 from millrace.local import packages
 from millrace.local.declare import HOST, Command, Server, Site, identity, installed
 
-MEMORY_MB = 256  # above it, publishers are held back
+MEMORY_MB = 512  # above it, publishers are held back
 DISK_SPARE_MB = 200  # below it, too
 # Quorum queues keep so much in memory before they put it elsewhere; 512 MB by default, which would be above the limit.
 LOG_MB = 32
