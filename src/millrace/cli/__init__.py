@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
         groups,
         lint,
         project,
+        queues,
         rebuild,
         servers,
         state,
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
     captured = (captures, tables, views, verify, rebuild)
-    for noun in (project, apps, state, lint, servers, *captured, topics, groups, deadletters, events):
+    for noun in (project, apps, state, lint, servers, *captured, topics, groups, deadletters, queues, events):
         noun.add(commands)
     return root
 

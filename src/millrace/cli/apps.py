@@ -17,9 +17,9 @@ from millrace.errors import MillraceError, ReplayInvalid, ServerDown, UsageInval
 
 if TYPE_CHECKING:
     from millrace.cli.live import Display
+    from millrace.cli.signals import Signals
     from millrace.engine import Run
     from millrace.engine.replay import Replay
-    from millrace.engine.signals import Signals
     from millrace.flow import Graph
 
 LOOK_S = 0.25
@@ -126,7 +126,7 @@ def run_app(args: argparse.Namespace, settings: Settings) -> int:
 def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], None], *, as_json: bool) -> int:
     from millrace import durations, local
     from millrace.cli.live import shown_topics
-    from millrace.engine.signals import Signals
+    from millrace.cli.signals import Signals
     from millrace.flow import load_app
 
     app = load_app(args.app, settings)
