@@ -31,9 +31,9 @@ from millrace.sinks.comparing import Differences, compare
 from millrace.sinks.ledger import Entry
 from millrace.sinks.rebuilding import VERIFIED, Rebuilding, Site
 
-LOOKS = 4
+LOOKS = 3
 # How long a flow that runs is waited for, until a sink holds what the topic had.
-WAIT_S = 30.0
+WAIT_S = 20.0
 _LOOK_S = 0.5
 # Keys on their way that are known by name; with more, nothing is told that was not settled.
 MOST_MOVING = 500_000
@@ -137,7 +137,8 @@ class _Looking:
             return SinkVerified(name, flow, left_out="it holds nothing of the flow yet")
         found, rows, unsettled = Differences(), 0, set[str]()
         for look in range(LOOKS):
-            self._await()
+            if look:
+                self._await()
             differences, moving, known_by_name = self._look()
             rows = differences.wanted
             if look:  # only what was on its way before is still to be judged
