@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         "ledger check dropped",
         "sinks/ledger.py",
-        "    return False\n\n\nclass FileLedger",
-        "    return True\n\n\nclass FileLedger",
+        "    return False\n\n\ndef _follows",
+        "    return True\n\n\ndef _follows",
         "sink SINK_AFTER pg_rows",
         "pg_rows",
     ),
