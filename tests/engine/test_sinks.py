@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,11 +14,12 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis as client
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace import local
-from millrace.config import Database, Secret, Settings
+from millrace.config import Database, Secret, Settings, load
 from millrace.engine import Run, lane
 from millrace.engine.plan import flows_of
 from millrace.errors import EpochOlder, EpochsOwed, FunctionFailed, SinkColumnUnfit
@@ -25,32 +28,14 @@ from millrace.sinks import DIFF, Epoch
 from millrace.sinks.files import files
 from millrace.sinks.function import function
 from millrace.sinks.postgres import postgres
+from millrace.sinks.redis import redis
 from millrace.testing.checkpoints import forget_commit
 from tests.engine.conftest import Project
+from tests.engine.items import Items, once
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 _numbers = itertools.count(1)
-
-
-class Items:
-    """A table that somebody else's Debezium writes, and what was put there."""
-
-    def __init__(self, project: Project) -> None:
-        self.project, self.rows = project, dict[int, str]()
-        project.log.topics.ensure("items", partitions=2)
-
-    def put(self, *changes: tuple[int, str | None]) -> None:
-        with self.project.log.writer("items") as writer:
-            for key, name in changes:
-                after = None if name is None else {"id": key, "name": name}
-                op = "d" if name is None else "u" if key in self.rows else "c"
-                value = {"before": None, "after": after, "op": op, "source": {"ts_ms": 1, "lsn": 5}}
-                writer.write(value, key=json.dumps({"id": key}), partition=key % 2)
-                if name is None:
-                    del self.rows[key]
-                else:
-                    self.rows[key] = name
 
 
 class Target:
@@ -86,13 +71,6 @@ def target(settings: Settings, postgres: str) -> Target:
 def own(project: Project, postgres: str) -> Settings:
     database = Database("target", Secret("databases.target.url", postgres))
     return replace(project.settings, databases={"target": database})
-
-
-def once(spark: SparkSession, settings: Settings, app: App, **options: Any) -> None:
-    with Run(app, settings, once=True, spark=spark, traffic=False, **options) as run:
-        while not run.done:
-            run.poll()
-        run.stop()
 
 
 def summed(spark: SparkSession, folder: Path) -> dict[int, str]:
@@ -224,6 +202,48 @@ def test_a_server_that_is_away_holds_nobody_back_and_catches_up(
         local.up(settings, ("postgres",))
     once(spark, own, app)
     assert target.rows() == items.rows
+
+
+def test_a_server_that_is_killed_holds_nobody_back_and_catches_up(
+    spark: SparkSession, items: Items, target: Target, own: Settings, until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As above by kill -9, of a server of its own; and what it then holds is compared row by row."""
+    monkeypatch.setattr(lane, "TRY_S", 1.0)
+    alone = load(own.folder / "cache")
+    held = client.Redis.from_url(local.up(alone, ("valkey",))["valkey"], decode_responses=True)
+    settings = replace(own, sinks={"valkey": Secret("sinks.valkey.url", local.address(alone, "valkey"))})
+    app = App("shop")
+    table = app.table("items", "id long, name string", key="id")
+    table.to(redis("item"), postgres(target.name, database="target"))
+
+    def cached() -> dict[int, str]:
+        return {int(key[5:]): str(held.hget(key, "name")) for key in held.scan_iter("item:*")}
+
+    try:
+        items.put(*((key, f"n{key}") for key in range(20)))
+        with Run(app, settings, spark=spark, traffic=False) as run:
+
+            def comes(condition: Callable[[], bool], what: str) -> None:
+                until(lambda: run.poll() is not None and condition(), what)
+
+            comes(lambda: target.rows() == items.rows, "the first epoch in PostgreSQL")
+            comes(lambda: cached() == items.rows, "the first epoch in Redis")
+            (pid,) = (row.pid for row in local.status(alone) if row.server == "valkey")
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            for change in ((1, "one"), (2, None), (30, "new")):
+                items.put(change)
+                comes(lambda: target.rows() == items.rows, "PostgreSQL goes on without Redis")
+            comes(lambda: run.standings["items"].sinks["redis.item"].owed_epochs > 0, "Redis is owed epochs")
+            local.up(alone, ("valkey",))
+            comes(lambda: cached() == items.rows, "Redis caught up")
+            comes(lambda: run.standings["items"].trouble is None, "nothing is owed")
+            assert run.standings["items"].restarts == 0
+        assert (cached(), target.rows()) == (items.rows, items.rows)
+    finally:
+        held.close()
+        local.down(alone)
 
 
 def test_refused_rows_and_lesser_guarantees(

@@ -37,6 +37,15 @@ def test_what_does_not_follow_is_refused(number: int, ranges: str, refusal: type
         due("files.out", epoch(number, ranges), Entry(7, RANGES))
 
 
+def test_the_next_number_of_another_life_is_refused() -> None:
+    """The flow was begun anew without the sink, and came to the same number by chance."""
+    assert due(
+        "files.out", epoch(8, ranges_of([{"views": {"0": [4, 9], "1": [5, 5], "2": [None, 3]}}])), Entry(7, RANGES)
+    )
+    with pytest.raises(EpochOther, match=r"holds epoch 7.*millrace rebuild files\.out"):
+        due("files.out", epoch(8, ranges_of([{"views": {"0": [4, 9], "1": [3, 5]}}])), Entry(7, RANGES))
+
+
 def test_what_is_not_checked_is_always_due() -> None:
     assert due("files.out", Epoch("shop.counts", 3, "[]", checked=False), Entry(7, RANGES))
 

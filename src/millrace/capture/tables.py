@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace.capture import memory
 from millrace.capture.database import CapturedTable
 from millrace.capture.memory import Remembered
 from millrace.capture.reading import decoded
-from millrace.errors import RowUnreadable, TableAmbiguous, TableUnknown, nearest
+from millrace.errors import RowUnreadable, TableAmbiguous, TablePastGone, TableUnknown, nearest
 from millrace.log import Log, Record
 from millrace.model import Change, LatestByKey
 
@@ -35,10 +36,11 @@ def find(log: Log, name: str) -> tuple[Remembered, CapturedTable]:
     return fitting[0]
 
 
-def rows(log: Log, table: CapturedTable) -> Iterator[dict[str, Any]]:
-    """The rows as they are now."""
-    latest = LatestByKey()
-    for batch in _batches(log.read(table.topic)):
+def rows(log: Log, table: CapturedTable, at: datetime | None = None) -> Iterator[dict[str, Any]]:
+    """The rows as they are now, or as they were `at` a time, by when changes were committed. Refuses a time that the
+    topic no longer tells of."""
+    latest, records = LatestByKey(), log.read(table.topic)
+    for batch in _batches(records if at is None else _until(log, table, at, records)):
         for signed in latest.apply(
             Change(r.topic, (r.key or b"").decode(), r.value, r.partition, r.offset) for r in batch
         ):
@@ -47,6 +49,32 @@ def rows(log: Log, table: CapturedTable) -> Iterator[dict[str, Any]]:
                 raise RowUnreadable(table=table.name, place=place, reason=signed.error)
     for text in latest.table().values():
         yield decoded(table, text)
+
+
+def _until(log: Log, table: CapturedTable, at: datetime, records: Iterable[Record]) -> Iterator[Record]:
+    """The records of changes that were committed by then."""
+    kept_ms = int(log.topics.config(table.topic).get("min.compaction.lag.ms") or 0)
+    since = datetime.now(UTC) - timedelta(milliseconds=kept_ms)  # changes from before may have been compacted away
+    if at < since:
+        raise TablePastGone(table=table.name, at=_shown(at), since=_shown(since))
+    first: datetime | None = None
+    for record in records:
+        first = min(first or record.time or at, record.time or at)
+        if (_committed(record) or at) <= at:
+            yield record
+    if first is not None and at < first:
+        raise TablePastGone(table=table.name, at=_shown(at), since=_shown(first))
+
+
+def _committed(record: Record) -> datetime | None:
+    """When its change was committed; of a tombstone, which follows its delete, when it was written."""
+    source = {} if record.value is None else (json.loads(record.value).get("source") or {})
+    at_ms = source.get("ts_ms")
+    return record.time if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
+def _shown(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def changes(

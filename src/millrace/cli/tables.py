@@ -6,6 +6,7 @@ import argparse
 import base64
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,9 @@ def add(commands: Commands) -> None:
     table = noun(commands, "table", "captured tables: list them, read their rows or their changes")
     added = command(table, "list", list_tables, "list the captured tables and their columns")
     json_option(added)
-    added = command(table, "read", read, "print a table's rows as they are now, one JSON object a line")
+    added = command(table, "read", read, "print a table's rows as they are now, or were, one JSON object a line")
     added.add_argument("table", help="capture.table or capture.schema.table")
+    added.add_argument("--at", metavar="TIME", help="as they were then: 2026-01-05 10:00 (UTC), or `2 hours ago`")
     added.add_argument("--changes", action="store_true", help="every change instead: op, before, after, place")
     added.add_argument("--follow", action="store_true", help="with --changes: wait for more until Ctrl-C")
     added.add_argument("--limit", type=positive, metavar="N", help="at most this many")
@@ -50,26 +52,37 @@ def read(args: argparse.Namespace, settings: Settings) -> None:
 
     if args.follow and not args.changes:
         raise UsageInvalid(reason="--follow is for --changes: rows are as they are now", command="millrace table read")
+    if args.at is not None and args.changes:
+        raise UsageInvalid(reason="--at is for rows, and --changes for changes", command="millrace table read")
     log = Log(settings)
     remembered, table = tables.find(log, args.table)
     if args.changes:
         found: Iterable[dict[str, Any]] = tables.changes(log, table, follow=args.follow)
     else:
-        found = _rows(log, remembered, table)
+        found = _rows(log, remembered, table, None if args.at is None else _moment(args.at))
     for row in islice(found, args.limit):
         print(json.dumps(row, default=_plain, ensure_ascii=False), flush=args.follow)
 
 
-def _rows(log: Log, remembered: Remembered, table: CapturedTable) -> list[dict[str, Any]]:
-    """The rows of now; of a table that somebody changed, after a look at the database's catalogue."""
+def _moment(text: str) -> datetime:
+    from millrace.log import position
+
+    found = position(text)
+    if not isinstance(found, datetime):
+        raise UsageInvalid(reason=f"--at {text} is no time", command="millrace table read")
+    return found
+
+
+def _rows(log: Log, remembered: Remembered, table: CapturedTable, at: datetime | None) -> list[dict[str, Any]]:
+    """The rows; of a table that somebody changed, after a look at the database's catalogue."""
     from millrace.capture import Captures, tables
 
     try:
-        return list(tables.rows(log, table))
+        return list(tables.rows(log, table, at))
     except TableChanged as changed:
         seen = [tuple(json.loads(str(changed.facts["columns"])))]
         Captures(log.settings, log).refresh(remembered.capture.name, {table.name: seen})
-        return list(tables.rows(log, tables.find(log, table.topic)[1]))
+        return list(tables.rows(log, tables.find(log, table.topic)[1], at))
 
 
 def _plain(value: Any) -> str:

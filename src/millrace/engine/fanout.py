@@ -50,16 +50,16 @@ class Fanout:
             return
         with holding(epoch_rows) as held:
             self.write(held.rows.drop(VERSION), streams, to)
-            self.sinks.deliver(self._frames(held.rows), number, held)
+            self.sinks.deliver(self.frames(held.rows), number, held)
 
     def catch_up(self, rows: DataFrame, streams: Collection[str], sinks: Collection[str]) -> None:
         """Gives those that join the flow the table as it is."""
         with holding(rows) as held:
             self.write(held.rows.drop(VERSION), streams, self.log.data_source)
             if self.sinks is not None:
-                self.sinks.catch_up(self._frames(held.rows), sinks, held)
+                self.sinks.catch_up(self.frames(held.rows), sinks, held)
 
-    def _frames(self, rows: DataFrame) -> dict[Deliverable, DataFrame]:
+    def frames(self, rows: DataFrame) -> dict[Deliverable, DataFrame]:
         """What sinks are given: the table's rows, and what its readers make of them."""
         found: dict[Deliverable, DataFrame] = {}
         for of in dict.fromkeys(delivery.of for delivery in self.flow.sinks):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from millrace.errors import SinkKeyMissing, SinkKeyUnknown, nearest
 from millrace.flow import Delivery
-from millrace.kernel.calling import quoted
 from millrace.sinks.contract import DIFF, VERSION, Feed
-
-_ORDER, _LAST = "__order", "__last"
+from millrace.sinks.last import last_of_each
 
 
 def feed_of(delivery: Delivery, rows: StructType, *, table: Sequence[str] = (), stream: Sequence[str] = ()) -> Feed:
@@ -40,16 +38,7 @@ def fed(rows: DataFrame, feed: Feed, epoch: int) -> DataFrame:
         rows = rows.withColumn(DIFF, F.lit(1))
     if VERSION not in rows.columns:
         rows = rows.withColumn(VERSION, F.lit(epoch).cast("long"))
-    return _last_of_each(rows, feed, order) if feed.key else rows
-
-
-def _last_of_each(rows: DataFrame, feed: Feed, order: Column) -> DataFrame:
-    """A table's changes are in the order of the log; where a row took the place of another, it counts and not the one
-    that went. A stream's rows of one key are in the order in which its last step gave them, if that was one task's;
-    otherwise they have none."""
-    names = [*feed.columns.names, DIFF, VERSION]
-    ordered = rows.withColumn(_ORDER, order)
-    whole = F.struct(*(F.col(quoted(name)) for name in names))
-    keys = [F.col(quoted(name)).alias(f"__key{place}") for place, name in enumerate(feed.key)]
-    last = ordered.groupBy(*keys).agg(F.max_by(whole, F.col(_ORDER)).alias(_LAST))
-    return last.select(*(F.col(_LAST)[name].alias(name) for name in names))
+    # A table's changes are in the order of the log; where a row took the place of another, it counts and not the one
+    # that went. A stream's rows of one key are in the order in which its last step gave them, if that was one task's;
+    # otherwise they have none.
+    return last_of_each(rows, feed.key, [*feed.columns.names, DIFF, VERSION], order) if feed.key else rows

@@ -19,11 +19,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.engine.held import Held
-from millrace.engine.owed import Owed
+from millrace.engine.owed import FOLDER, Owed
 from millrace.engine.refusals import Refusals
 from millrace.engine.restarts import MOST_TRIES_ONCE
 from millrace.engine.standing import SinkStanding
+from millrace.engine.switching import BEGUN, refuse_unfinished
 from millrace.errors import EpochsOwed, MillraceError, ServerError, SinkFailed, UserError
+from millrace.failpoint import FailPoint
 from millrace.flow import Delivery
 from millrace.log import Log
 from millrace.sinks.contract import Feed, Writer
@@ -64,7 +66,7 @@ class Lane(threading.Thread):
         self._flow, self._folder, self._settings, self._owes = flow, folder, log.settings, owes
         self._pool = folder.parent.parent.name
         self.limit_bytes = log.settings.run.owed_mb * 1_000_000
-        self._owed = Owed(folder / "owed", delivery.name, delivery.where)
+        self._owed = Owed(folder / FOLDER, delivery.name, delivery.where)
         self._refusals = Refusals(log, delivery.name)
         self._writer: Writer | None = None
         self._attempt: _Attempt | None = None
@@ -81,6 +83,7 @@ class Lane(threading.Thread):
     def begin(self, spark: SparkSession) -> None:
         """Opens the sink: what its target cannot take is told before the flow starts; a server that is away, later."""
         self._spark = spark
+        refuse_unfinished(self._folder, self.delivery.name, self.delivery.where)
         try:
             self._opened()
         except ServerError as error:
@@ -207,6 +210,7 @@ class Lane(threading.Thread):
             self._due = time.monotonic() + min(_AGAIN_S * 2.0**self._failures, MOST_AGAIN_S)
             self._failures += 1
         else:
+            FailPoint.OWED_PAID.reached(self.delivery.name)
             with self._changed:
                 self._owed.written(epoch)
                 if not self._owed.epochs:
@@ -217,10 +221,13 @@ class Lane(threading.Thread):
         checked = self.delivery.asked not in ("at least once", "at most once")
         given = epoch if checked else Epoch(epoch.flow, epoch.number, epoch.ranges, checked=False)
         try:
-            self._opened().write(given, rows, lambda refused: self._refusals.keep(self._flow, epoch.number, refused))
+            writer = self._opened()
+            FailPoint.SINK_BEFORE.reached(self.delivery.name)
+            writer.write(given, rows, lambda refused: self._refusals.keep(self._flow, epoch.number, refused))
         except BaseException:
             self._close()
             raise
+        FailPoint.SINK_AFTER.reached(self.delivery.name)
         self._epoch, self._trouble, self._failures, self._due = epoch.number, None, 0, 0.0
 
     def _opened(self) -> Writer:
@@ -252,7 +259,9 @@ class Lane(threading.Thread):
                 self._changed.wait(_LOOK_S)
         if self._lasting is not None:
             raise self._lasting
+        FailPoint.OWED_BEFORE.reached(self.delivery.name)
         self._owed.put(epoch, rows)
+        FailPoint.OWED_AFTER.reached(self.delivery.name)
         with self._changed:
             self._attempt = None
             self._changed.notify_all()
@@ -261,7 +270,7 @@ class Lane(threading.Thread):
         """With at most once an epoch is written down before it is tried: whatever then happens, it is not again."""
         if self.delivery.guarantee != "at most once":
             return False
-        begun = FileLedger(self._folder / "begun")
+        begun = FileLedger(self._folder / BEGUN)
         held = begun.held()
         if held is not None and held.number >= epoch.number:
             return True

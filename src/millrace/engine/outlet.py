@@ -20,7 +20,7 @@ class Outlet:
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         with holding(rows) as held:
-            if isinstance(self._of, Stream):
+            if isinstance(self._of, Stream) and not self._topic_sink.silent:
                 settings = self._topic_sink.log.settings
                 write(addressed(self._of, rows, settings), self._topic_sink.epoch(number))
             self._sinks.deliver({self._of: rows}, number, held)

@@ -37,6 +37,20 @@ WHOLE = Bounds()
 
 
 @dataclass(frozen=True)
+class UpTo:
+    """A flow once more, for one of its sinks: over what its topics still hold up to where its checkpoint stands.
+    `ends` are offsets by topic, by its outside name, and partition."""
+
+    ends: Mapping[str, Mapping[int, int]]
+
+    def named(self, name: str) -> str:
+        return name
+
+    def bounds(self, topic: str, log: Log) -> Bounds:
+        return Bounds(None, self.ends.get(log.settings.named(topic), {}))
+
+
+@dataclass(frozen=True)
 class Replay:
     """What the stream `counts` gives goes to the topic `counts.<into>`. Of topics that no replayed stream writes, those
     records are read that arrived from `start` on and before `until`. `outputs` are the topics of its own."""
@@ -100,8 +114,8 @@ class Replay:
             raise ReplayInvalid(reason=f"{told}; leave both out to go on, or choose another name")
         return replace(self, start=start, until=until)
 
-    def bounds(self, topic: Topic, log: Log) -> Bounds:
-        if topic.name in self.outputs:  # what the replay itself writes is read whole
+    def bounds(self, topic: str, log: Log) -> Bounds:
+        if topic in self.outputs:  # what the replay itself writes is read whole
             return WHOLE
-        start, end = (None if time is None else log.topics.at(topic.name, time) for time in (self.start, self.until))
+        start, end = (None if time is None else log.topics.at(topic, time) for time in (self.start, self.until))
         return Bounds(start, end)

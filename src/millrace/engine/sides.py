@@ -20,7 +20,7 @@ from millrace.engine.fanout import addressed, stateful
 from millrace.engine.held import holding
 from millrace.engine.output import TIMES, records, write
 from millrace.engine.plans import analyzed
-from millrace.engine.replay import Replay
+from millrace.engine.replay import Replay, UpTo
 from millrace.engine.topic_sink import TopicSink
 from millrace.errors import LateSideKeepsState, LateSideTaken, LateSideTwice
 from millrace.flow import Stream
@@ -38,7 +38,7 @@ class Sides:
         stream: Stream,
         frames: list[DataFrame],
         topic_sink: TopicSink,
-        replay: Replay | None = None,
+        replay: Replay | UpTo | None = None,
         at_once: bool = False,
     ) -> None:
         self.stream, self.frames, self.log, self.settings = stream, frames, topic_sink.log, topic_sink.log.settings
@@ -86,11 +86,12 @@ class Sides:
             self._made = True
 
     def __call__(self, rows: DataFrame, number: int) -> None:
-        self._ensure_topic()
         with holding(rows) as held:  # or the window would run twice
             results = self._results(rows)
-            to = self._topic_sink.epoch(number)
-            write(addressed(self.stream, results, self.settings).union(self._late(rows)), to)
+            if not self._topic_sink.silent:
+                self._ensure_topic()
+                to = self._topic_sink.epoch(number)
+                write(addressed(self.stream, results, self.settings).union(self._late(rows)), to)
             if self.sinks is not None:
                 self.sinks.deliver({self.stream: results}, number, held)
 

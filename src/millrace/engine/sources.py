@@ -102,7 +102,7 @@ class Source:
         # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
         fields = [F.col(_PARSED)[_ROW][field.name].alias(field.name) for field in self.schema.fields]
         place = [F.col("partition").alias(_PARTITION), F.col("timestamp").alias(_ARRIVAL)]
-        parsed = self._parsed(self._before_end(raw)).select(*fields, self._misfit().alias(_DEAD), *place)
+        parsed = self._parsed(before_end(raw, self.bounds)).select(*fields, self._misfit().alias(_DEAD), *place)
         dead = F.col(_DEAD)
         counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(dead, 1)).alias(DEAD), newest(_ARRIVAL)]
         columns = [F.col(quoted(field.name)) for field in self.schema.fields]
@@ -143,13 +143,6 @@ class Source:
     def _start(self) -> str:
         start = self.bounds.start
         return "earliest" if start is None else json.dumps({self.outside: {str(n): o for n, o in start.items()}})
-
-    def _before_end(self, raw: DataFrame) -> DataFrame:
-        """Without the records from the end on: Spark reads a stream to wherever its topic ends."""
-        if self.bounds.end is None:
-            return raw
-        ends = F.create_map(*(F.lit(number) for pair in self.bounds.end.items() for number in pair))
-        return raw.where(F.coalesce(F.col("offset") < ends[F.col("partition")], F.lit(False)))
 
     def _parsed(self, raw: DataFrame) -> DataFrame:
         """Adds the parsed value. Spark reads what the kernel leaves to it, inside an object of our own whose last field
@@ -230,6 +223,16 @@ class Source:
 
     def _needed(self) -> list[StructField]:
         return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
+
+
+def before_end(raw: DataFrame, bounds: Bounds) -> DataFrame:
+    """Without the records from the end on: Spark reads a stream to wherever its topic ends."""
+    if bounds.end is None:
+        return raw
+    if not bounds.end:
+        return raw.where(F.lit(False))
+    ends = F.create_map(*(F.lit(number) for pair in bounds.end.items() for number in pair))
+    return raw.where(F.coalesce(F.col("offset") < ends[F.col("partition")], F.lit(False)))
 
 
 def newest(arrival: str = "timestamp") -> Column:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -16,8 +18,9 @@ from millrace.capture.database import Column as TableColumn
 from millrace.capture.reading import UNREADABLE
 from millrace.config import Settings
 from millrace.engine import sources
+from millrace.engine.replay import WHOLE, Bounds, UpTo
 from millrace.engine.session import session
-from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, newest
+from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, before_end, newest
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.flow.lookups import Known, offer
@@ -46,12 +49,14 @@ class TableSource:
     outside: str
     metric: str
     data: DataSource
+    bounds: Bounds = WHOLE
 
     @classmethod
-    def of(cls, readable: Table | Changes, log: Log, group: str) -> TableSource:
+    def of(cls, readable: Table | Changes, log: Log, group: str, upto: UpTo | None = None) -> TableSource:
         captured = known(readable.of if isinstance(readable, Changes) else readable, log)
-        outside = log.settings.named(captured.topic)
-        return cls(readable, captured, outside, f"millrace.{captured.topic}", sources.reading(log, outside, group))
+        outside, topic = log.settings.named(captured.topic), captured.topic
+        bounds = WHOLE if upto is None else upto.bounds(topic, log)
+        return cls(readable, captured, outside, f"millrace.{topic}", sources.reading(log, outside, group), bounds)
 
     @property
     def table(self) -> Table:
@@ -89,7 +94,8 @@ class TableSource:
         """The topic as a stream, with at most so many records an epoch."""
         reader = spark.readStream.format(self.data.format).options(**self.data.options)
         reader = reader.option("startingOffsets", "earliest")
-        return (reader if most is None else reader.option("maxOffsetsPerTrigger", most)).load()
+        found = (reader if most is None else reader.option("maxOffsetsPerTrigger", most)).load()
+        return before_end(found, self.bounds)
 
     def _clocked(self, records: DataFrame, lateness_ms: int, clocks: Path | None, once: bool) -> DataFrame:
         """The records with a clock of when their changes were committed. A partition that was read to its end has, but
@@ -102,16 +108,27 @@ class TableSource:
         seen = clock.seen(F.col("partition"), F.when(possible, F.col(COMMITTED)), F.col("timestamp"))
         return clock.on(timed.observe(f"{LOOKUP_METRIC}{next(_numbers)}", seen, newest()), COMMITTED)
 
-    def rows_now(self, spark: SparkSession) -> DataFrame:
+    def rows_now(self, spark: SparkSession, *, versioned: bool = False) -> DataFrame:
         """The table as a batch, as its topic has it now. Signed, all +1."""
-        raw = (
+        return self._signed(kernel.latest_rows(self._records_now(spark)), versioned=versioned)
+
+    def keys_after(self, spark: SparkSession, offsets: Mapping[int, int]) -> DataFrame:
+        """The keys of the records from these offsets on, by partition, as the columns of the key; some may be there
+        more than once."""
+        start = json.dumps({self.outside: {str(number): offset for number, offset in offsets.items()}})
+        keys = self._records_now(spark, start).select(F.col("key").cast("string").alias("row"))
+        alone = tuple(column for column in self.captured.columns if column.name in self.captured.key)
+        return reading.typed(keys, replace(self.captured, columns=alone, shapes=()))
+
+    def _records_now(self, spark: SparkSession, start: str = "earliest") -> DataFrame:
+        """The topic as a batch, up to its end of now."""
+        return (
             spark.read.format(self.data.format)
             .options(**self.data.options)
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", start)
             .option("endingOffsets", "latest")
             .load()
         )
-        return self._signed(kernel.latest_rows(raw))
 
     def rows_held(self, spark: SparkSession, checkpoint: Path) -> DataFrame:
         """The table as a batch, as the flow with this checkpoint left it. Signed, all +1, with `__version`."""

@@ -20,12 +20,14 @@ from millrace.log import DataSource, Log
 
 @dataclass(frozen=True)
 class TopicSink:
-    """Of one flow; `name` is what its transactional ids begin with."""
+    """Of one flow; `name` is what its transactional ids begin with. One that is `silent` is not written: its flow is
+    done once more, for a sink alone."""
 
     log: Log
     name: str
     checkpoint: Path
     exactly_once: bool
+    silent: bool = False
 
     @classmethod
     def of(cls, flow: Flow, log: Log, app: str, checkpoint: Path) -> TopicSink:

@@ -3,32 +3,37 @@ they gave and where it goes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from millrace.engine import failures, output, realtime
+from millrace.engine import failures, output, realtime, viewed, viewing
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
 from millrace.engine.fanout import Fanout
 from millrace.engine.feeding import feed_of
 from millrace.engine.outlet import Outlet
 from millrace.engine.plan import Flow
-from millrace.engine.replay import Replay
+from millrace.engine.replay import Replay, UpTo
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
+from millrace.engine.view_outlet import ViewOutlet
+from millrace.engine.viewed import ViewedSource
 from millrace.errors import MillraceError
-from millrace.flow import Readable, Stream
+from millrace.flow import Delivery, Readable, Stream, View
 from millrace.flow.nodes import Deliverable
 from millrace.flow.operators import Operator
 from millrace.log import Log
-from millrace.sinks.contract import VERSION
+from millrace.sinks.contract import VERSION, Feed
+
+# Of the sinks of a flow, each with what it will be given, makes what takes its epochs.
+Deliver: TypeAlias = Callable[[Mapping[Delivery, Feed]], Delivering]
 
 
 @dataclass
@@ -42,8 +47,9 @@ class FlowPlan:
     folder: Path
     clocks: Path
     once: bool
-    replay: Replay | None
+    replay: Replay | UpTo | None
     owes: bool
+    deliver: Deliver | None = None
     sinks: Delivering | None = field(default=None, init=False)
 
     @property
@@ -55,7 +61,13 @@ class FlowPlan:
         of."""
         if self.flow.shared is not None:
             return self._of_table()
-        frames = {source.readable: source.stream(self.spark, self.clocks, self.once) for source in self.sources}
+        if self.flow.view is not None:
+            return self._of_view(self.flow.view)
+        frames: dict[Any, DataFrame] = {
+            source.readable: source.stream(self.spark, self.clocks, self.once)
+            for source in self.sources
+            if not isinstance(source, ViewedSource)
+        }
         if self.flow.topic is not None:
             return self._of_topic(frames[self.flow.topic])
         return self._of_stream(frames, noted)
@@ -72,6 +84,13 @@ class FlowPlan:
             fanout.check(stream, signed, results[stream])
         fanout.sinks = self._deliver(results, source.captured.key)
         return whole.writeStream.foreachBatch(fanout).outputMode("append"), None, whole
+
+    def _of_view(self, view: View) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
+        plan = viewed.plan_of(view, self.log)
+        viewed.refuse(view, plan, self.log)
+        rows = viewing.rows(self.spark, view, plan, self.sources, self.log, self.clocks, self.once)
+        outlet = ViewOutlet(view, plan, self.topic_sink, self.folder)
+        return rows.writeStream.foreachBatch(outlet).outputMode("append"), rows, rows
 
     def _of_topic(self, rows: DataFrame) -> tuple[DataStreamWriter, None, DataFrame]:
         assert self.flow.topic is not None
@@ -119,6 +138,9 @@ class FlowPlan:
                 feeds[delivery] = feed_of(delivery, schema, table=table)
         if not feeds:
             return None
+        if self.deliver is not None:
+            self.sinks = self.deliver(feeds)
+            return self.sinks
         app = self.folder.parent.name
         self.sinks = Delivering(f"{app}.{self.flow.name}", self.folder, self.log, feeds, owes=self.owes)
         return self.sinks

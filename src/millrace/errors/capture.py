@@ -97,6 +97,12 @@ class TableAmbiguous(UserError):
     fix = "say which: {names}"
 
 
+class TablePastGone(UserError):
+    code = "MR-TABLE-PAST-GONE"
+    text = "the topic of table {table!r} tells how it was from {since} on, and {at} is before that"
+    fix = "name a later time; `millrace capture add --history` keeps every change longer from now on"
+
+
 class TableUnverifiable(UserError):
     code = "MR-TABLE-UNVERIFIABLE"
     text = "table {table!r} cannot be verified: {reason}"

@@ -128,3 +128,42 @@ class SinkTargetGone(UserError):
     code = "MR-SINK-TARGET-GONE"
     text = "what sink {sink!r} had written is gone: it should hold {flow} up to epoch {epoch}, and somebody emptied it"
     fix = "put it back, or build it again with `millrace rebuild {sink}`"
+
+
+class SinkUnknown(UserError):
+    code = "MR-SINK-UNKNOWN"
+    text = "app {app!r} has no sink {sink!r}{hint}"
+    fix = "choose from {known}"
+
+
+class SinksMissing(UserError):
+    code = "MR-SINKS-MISSING"
+    text = "app {app!r} writes to no sink, so there is none that could be built again"
+    fix = 'give one to a table, a stream or a topic: db.orders.to(mr.postgres("orders"))'
+
+
+class SinkNotRebuilt(UserError):
+    code = "MR-SINK-NOT-REBUILT"
+    text = "{sink!r} cannot be built again beside the old one: {reason}"
+    fix = "{remedy}"
+
+
+class RebuildEmpty(UserError):
+    code = "MR-REBUILD-EMPTY"
+    text = "flow {flow!r} has not finished an epoch, and sink {sink!r} holds nothing of it"
+    fix = "run it: `millrace run` fills the sink"
+
+
+class RebuildLoses(UserError):
+    code = "MR-REBUILD-LOSES"
+    text = (
+        "the replay does not give {rows} rows that sink {sink!r} holds (the first: {keys}): their records expired, or "
+        "it decided otherwise about late ones; nothing was switched"
+    )
+    fix = "if they may go, `millrace rebuild {sink} --accept`"
+
+
+class RebuildUnfinished(UserError):
+    code = "MR-REBUILD-UNFINISHED"
+    text = "a rebuild of sink {sink!r} was cut off while it put the new one in the place of the old"
+    fix = "run `millrace rebuild {sink}` again, which goes on with that"

@@ -97,6 +97,7 @@ def variables(told: Mapping[str, Any]) -> tuple[str, ...]:
         "as_of": ("history", "versionNodes", "rows", "eventNodes", "events"),
         "consolidate": (),
         "first": ("rows", "nodes"),
+        "only": ("row",),
         "lookback": ("history", "nodes"),
         "match": ("newest", "older"),
         "dedup": ("given",),
@@ -248,6 +249,10 @@ def _first(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     return Entries({"rows": read["rows"]}, "first", [_columns(each, schema) for each in read["first"]])
 
 
+def _only(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    return Entries({}, "row", [_columns(read["row"], StructType.fromJson(told["schema"]))])
+
+
 def _dedup(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     kept = told["ttlUs"] + told["graceUs"]
     return Entries({}, "given", [{"time": _time(each), "until": _time(each + kept)} for each in read["given"]])
@@ -272,6 +277,7 @@ _SHOWS = {
     "aggregate": _group,
     "distinct": _group,
     "first": _first,
+    "only": _only,
 }
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from millrace.sinks.rebuilding import Rebuilding, Site
+
 # exactly once: after any crash the target is as if nothing had happened.
 # exactly once per key: the same of each key's last row; a reader may see some keys of an epoch before others.
 # at least once with ids: rows may come again, each with an id by which a reader can tell.
@@ -116,6 +118,11 @@ class Sink(ABC):
         """Makes ready what has to be there (a table, an index), and gives the writer for the epochs of `flow`. `folder`
         is the sink's own beside the flow's checkpoint, for one whose target has no place for a ledger (`FileLedger`);
         it need not exist yet."""
+
+    def rebuilding(self, site: Site) -> Rebuilding | None:  # noqa: ARG002 -- some hold nothing
+        """By what its target is built again beside the one that is read (`millrace rebuild`), and compared with its
+        source (`millrace verify`); None of a sink that holds nothing which could be."""
+        return None
 
 
 class Writer(ABC):

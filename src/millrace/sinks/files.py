@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millrace.config import Settings
 from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
+from millrace.failpoint import FailPoint
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
 from millrace.sinks.disk import sync, sync_alone, write_whole
 from millrace.sinks.ledger import Entry, Epoch, due, entry_text
@@ -23,6 +24,8 @@ from millrace.sinks.tasks import JSON_OPTIONS, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from millrace.sinks.rebuilding import Rebuilding, Site
 
 FORMATS = ("parquet", "json")
 EPOCH, LEDGER, DRAFTS = "epoch=", "_ledger.json", "_drafts"
@@ -63,8 +66,15 @@ class Files(Sink):
                 )
 
     def open(self, settings: Settings, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
-        root = (settings.folder / Path(self.path).expanduser()).resolve()
-        return FilesWriter(self, root, flow, feed)
+        return FilesWriter(self, self.root(settings), flow, feed)
+
+    def rebuilding(self, site: Site) -> Rebuilding:
+        from millrace.sinks.files_rebuild import FilesRebuilding
+
+        return FilesRebuilding(self, self.root(site.settings), site)
+
+    def root(self, settings: Settings) -> Path:
+        return (settings.folder / Path(self.path).expanduser()).resolve()
 
 
 class FilesWriter(Writer):
@@ -77,25 +87,43 @@ class FilesWriter(Writer):
                 return
             draft = self._root / DRAFTS / f"{epoch.number}"
             shutil.rmtree(draft, ignore_errors=True)
-            self._fill(draft, rows)
+            fill(draft, rows, self._feed, self._sink.format)
+            FailPoint.SINK_IN_BULK.reached(self._sink.name)
             write_whole(draft / LEDGER, entry_text(epoch))
             sync(draft)
+            FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
             os.rename(draft, self._root / f"{EPOCH}{epoch.number}")  # noqa: PTH104 -- a folder that is there is refused
             sync_alone(self._root)
         except OSError as error:
             raise SinkFailed(sink=self._sink.name, reason=reason_of(error), where=self._sink.where) from error
 
-    def _fill(self, draft: Path, rows: DataFrame) -> None:
-        kept = [*self._feed.columns.names, *((DIFF, VERSION) if self._feed.signed else ())]
-        writer = rows.select(*(f"`{name.replace('`', '``')}`" for name in kept)).write
-        options = JSON_OPTIONS if self._sink.format == "json" else {}
-        writer.format(self._sink.format).options(**options).save(draft.as_uri())
-
     def _held(self) -> Entry | None:
-        numbers = [int(path.name[len(EPOCH) :]) for path in self._root.glob(f"{EPOCH}*")]
-        if not numbers:
-            return None
-        told = json.loads((self._root / f"{EPOCH}{max(numbers)}" / LEDGER).read_text(encoding="utf-8"))
-        if told["flow"] != self._flow:
-            raise FilesTaken(sink=self._sink.name, path=self._root, flow=told["flow"], where=self._sink.where)
-        return Entry(int(told["epoch"]), str(told["ranges"]))
+        entry = entry_in(self._root)
+        if entry is not None and entry.flow != self._flow:
+            raise FilesTaken(sink=self._sink.name, path=self._root, flow=entry.flow, where=self._sink.where)
+        return None if entry is None else entry.entry
+
+
+def fill(folder: Path, rows: DataFrame, feed: Feed, format: str, mode: str = "error") -> None:  # noqa: A002
+    """Writes rows as files of a folder."""
+    options = JSON_OPTIONS if format == "json" else {}
+    names = (f"`{name.replace('`', '``')}`" for name in kept(feed))
+    rows.select(*names).write.format(format).options(**options).mode(mode).save(path_of(folder))
+
+
+def path_of(folder: Path) -> str:
+    """As Spark takes it: a URI of Python's would have `%3D` for the `=` of an epoch's folder, and Spark keeps that."""
+    return f"file://{folder.absolute()}"
+
+
+def kept(feed: Feed) -> list[str]:
+    return [*feed.columns.names, *((DIFF, VERSION) if feed.signed else ())]
+
+
+def entry_in(root: Path) -> Epoch | None:
+    """The last epoch that is there."""
+    numbers = [int(path.name[len(EPOCH) :]) for path in root.glob(f"{EPOCH}*")]
+    if not numbers:
+        return None
+    told = json.loads((root / f"{EPOCH}{max(numbers)}" / LEDGER).read_text(encoding="utf-8"))
+    return Epoch(told["flow"], int(told["epoch"]), str(told["ranges"]))

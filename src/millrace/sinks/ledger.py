@@ -8,7 +8,7 @@ file beside the checkpoint (`FileLedger`), written after them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,14 @@ def due(sink: str, epoch: Epoch, held: Entry | None, where: Where | None = None)
 
     Never by its number alone: an older copy of a checkpoint gives the same numbers to other records.
     """
-    if held is None or not epoch.checked or epoch.number == held.number + 1:
+    if held is None or not epoch.checked:
         return True
     facts = {"sink": sink, "flow": epoch.flow, "epoch": epoch.number}
+    if epoch.number == held.number + 1:
+        if not _follows(epoch.ranges, held.ranges):
+            facts["epoch"] = held.number
+            raise EpochOther(**facts, read=epoch.ranges, before=held.ranges, where=where)
+        return True
     if epoch.number < held.number:
         raise EpochOlder(**facts, held=held.number, where=where)
     if epoch.number > held.number:
@@ -62,6 +67,24 @@ def due(sink: str, epoch: Epoch, held: Entry | None, where: Where | None = None)
     if epoch.ranges != held.ranges:
         raise EpochOther(**facts, read=epoch.ranges, before=held.ranges, where=where)
     return False
+
+
+def _follows(ranges: str, before: str) -> bool:
+    """Whether what is read begins where the epoch before it ended, as far as both say it (`ranges_of`)."""
+    try:
+        sources, earlier = json.loads(ranges), json.loads(before)
+        starts = {place: first for place, (first, _) in _places(sources)}
+        ends = {place: end for place, (_, end) in _places(earlier)}
+    except (ValueError, TypeError, AttributeError):  # in words of somebody's own
+        return True
+    return all(first is None or first == ends.get(place, first) for place, first in starts.items())
+
+
+def _places(sources: Any) -> Iterator[tuple[tuple[int, str, str], Sequence[int | None]]]:
+    for number, topics in enumerate(sources):
+        for topic, parts in topics.items():
+            for part, span in parts.items():
+                yield (number, topic, part), span
 
 
 class FileLedger:

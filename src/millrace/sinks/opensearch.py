@@ -6,13 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millrace.config import Settings
 from millrace.errors import OptionInvalid, SinkColumnUnfit, caller
 from millrace.sinks.contract import Feed, Guarantee, Sink, Writer, sink_name
 from millrace.sinks.keys import check_columns, check_versions, names_of
 from millrace.sinks.servers import url_of
+
+if TYPE_CHECKING:
+    from millrace.sinks.rebuilding import Rebuilding, Site
 
 SERVER = "opensearch"
 # What the server takes for the name of an index, less the number that we put behind it.
@@ -75,3 +78,8 @@ class OpenSearch(Sink):
         from millrace.sinks.opensearch_writer import OpenSearchWriter
 
         return OpenSearchWriter(self, url_of(settings, self.server, SERVER), flow, feed, folder)
+
+    def rebuilding(self, site: Site) -> Rebuilding:
+        from millrace.sinks.opensearch_rebuild import OpenSearchRebuilding
+
+        return OpenSearchRebuilding(self, url_of(site.settings, self.server, SERVER), site)

@@ -42,6 +42,8 @@ _EXACT_TEXT = 8_191
 _JSON = {"Content-Type": "application/json"}
 _NOT_FOUND = 404
 _MADE_BY = "millrace"
+# What of an index's settings is somebody's choice, and is kept when another takes its place.
+_KEPT_SETTINGS = ("number_of_shards", "number_of_replicas", "auto_expand_replicas", "analysis", "refresh_interval")
 
 
 def mapping_of(kind: DataType) -> dict[str, Any]:
@@ -85,39 +87,84 @@ class Indexes:
 
     def ready(self, before_making: Callable[[], None]) -> Index:
         """The index as it is to be written: found, or made if it may be."""
-        behind = sorted(self._found(f"/_alias/{quote(self._name)}"))
+        if (found := self.live()) is not None:
+            self._grow(found)
+            return found
+        before_making()
+        made = Index(self._name, f"{self._name}-000001")
+        self._make(made.physical, {self._name: {}})
+        return made
+
+    def live(self) -> Index | None:
+        """The index that is read by the sink's name, if there is one."""
+        behind = sorted(self.found(f"/_alias/{quote(self._name)}"))
         if len(behind) > 1:
             raise self._unfit(f"it is an alias of several indexes, {', '.join(behind)}")
         if behind:
-            found = Index(self._name, behind[0])
-        elif self._found(f"/{quote(self._name)}"):
-            found = Index(self._name, self._name)
-        else:
-            before_making()
-            found = Index(self._name, f"{self._name}-000001")
-            self._make(found.physical, {self._name: {}})
-            return found
-        self._grow(found)
-        return found
+            return Index(self._name, behind[0])
+        return Index(self._name, self._name) if self.found(f"/{quote(self._name)}") else None
 
-    def beside(self, index: Index) -> Index:
-        """An empty index of the next number, that nobody sees yet."""
-        numbered = re.fullmatch(rf"{re.escape(self._name)}-(\d+)", index.physical)
-        number = int(numbered[1]) + 1 if numbered else 1
-        made = Index(self._name, f"{self._name}-{number:06d}")
-        self._make(made.physical, {})
+    def beside(self, index: Index | None, mark: str | None = None) -> Index:
+        """An empty index of the next number, that nobody sees yet; with shards, analysers and, where somebody else made
+        it, the mapping of the one that is there. `mark` says whose it is (`built_beside`)."""
+        numbers = [int(name.rpartition("-")[2]) for name in self._numbered()]
+        made = Index(self._name, f"{self._name}-{max(numbers, default=0) + 1:06d}")
+        mappings, settings = self._mappings(), dict[str, Any]()
+        if index is not None:
+            held = self.found(f"/{quote(index.physical)}")[index.physical]
+            told = held["settings"]["index"]
+            settings = {f"index.{name}": told[name] for name in _KEPT_SETTINGS if name in told}
+            if held["mappings"].get("_meta", {}).get("made_by") != _MADE_BY:
+                mappings = held["mappings"]
+        if mark is not None:
+            whose = {"rebuilt": mark, "replaces": "" if index is None else index.physical}
+            mappings = {**mappings, "_meta": {**mappings.get("_meta", {}), **whose}}
+        self._make(made.physical, {}, mappings, settings)
         return made
 
-    def switch(self, before: Index, after: Index) -> None:
-        """Lets the alias name another index: searches see the one or the other, never none."""
-        removed: dict[str, Any] = {"remove": {"index": before.physical, "alias": self._name}}
-        if not before.aliased:  # an index cannot have the alias's name: it goes in the same step
-            removed = {"remove_index": {"index": before.physical}}
-        added = {"add": {"index": after.physical, "alias": self._name}}
-        self._said(self._send("POST", "/_aliases", {"actions": [removed, added]}))
+    def built_beside(self, mark: str) -> Index | None:
+        """The index with this mark that is to take the place of the one that is read now."""
+        live = self.live()
+        for name, held in self._numbered().items():
+            if _mark_of(held) == (mark, "" if live is None else live.physical):
+                return Index(self._name, name)
+        return None
 
-    def _make(self, physical: str, aliases: dict[str, Any]) -> None:
-        body = {"settings": {"index.gc_deletes": GC_DELETES}, "mappings": self._mappings(), "aliases": aliases}
+    def drop_replaced(self, mark: str) -> None:
+        """The index whose place the one that is read now has taken, if it has this mark."""
+        live = self.live()
+        told, replaced = _mark_of(self._numbered().get(live.physical, {})) if live is not None else ("", "")
+        if told == mark and replaced in self._numbered():
+            self.drop(replaced)
+
+    def drop(self, physical: str) -> None:
+        answer = self._caller.ask("DELETE", f"/{quote(physical)}")
+        if answer.status != _NOT_FOUND:
+            self._said(answer)
+
+    def _numbered(self) -> dict[str, Any]:
+        ours = re.compile(rf"{re.escape(self._name)}-\d+")
+        found = self.found(f"/{quote(self._name)}-*")
+        return {name: held for name, held in found.items() if ours.fullmatch(name)}
+
+    def switch(self, before: Index | None, after: Index) -> None:
+        """Lets the alias name another index: searches see the one or the other, never none."""
+        actions: list[dict[str, Any]] = [{"add": {"index": after.physical, "alias": self._name}}]
+        if before is not None and before.aliased:
+            actions.append({"remove": {"index": before.physical, "alias": self._name}})
+        elif before is not None:  # an index cannot have the alias's name: it goes in the same step
+            actions.append({"remove_index": {"index": before.physical}})
+        self._said(self._send("POST", "/_aliases", {"actions": actions}))
+
+    def _make(
+        self,
+        physical: str,
+        aliases: dict[str, Any],
+        mappings: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        made = {**(settings or {}), "index.gc_deletes": GC_DELETES}
+        body = {"settings": made, "mappings": mappings or self._mappings(), "aliases": aliases}
         self._said(self._send("PUT", f"/{quote(physical)}", body))
 
     def _mappings(self) -> dict[str, Any]:
@@ -129,7 +176,7 @@ class Indexes:
 
     def _grow(self, index: Index) -> None:
         """Adds what is missing. Of an index that we made, the server compares types too, and tells what changed."""
-        held = self._found(f"/{quote(index.physical)}/_mapping")[index.physical]["mappings"]
+        held = self.found(f"/{quote(index.physical)}/_mapping")[index.physical]["mappings"]
         ours = held.get("_meta", {}).get("made_by") == _MADE_BY
         known = held.get("properties", {})
         wanted = self._mappings()["properties"]
@@ -137,7 +184,8 @@ class Indexes:
         if any(known.get(name) != kind for name, kind in missing.items()):
             self._said(self._send("PUT", f"/{quote(index.physical)}/_mapping", {"properties": missing}))
 
-    def _found(self, path: str) -> dict[str, Any]:
+    def found(self, path: str) -> dict[str, Any]:
+        """What is there; nothing where the server knows nothing of it."""
         answer = self._caller.ask("GET", path)
         if answer.status == _NOT_FOUND:
             return {}
@@ -160,6 +208,12 @@ class Indexes:
         )
 
 
+def _mark_of(held: dict[str, Any]) -> tuple[str, str]:
+    """Whose index it is, and which one it was made to replace."""
+    meta = held.get("mappings", {}).get("_meta", {})
+    return meta.get("rebuilt", ""), meta.get("replaces", "")
+
+
 class Ledger:
     """A document for each flow and sink, which is read as it was written last."""
 
@@ -178,6 +232,11 @@ class Ledger:
         check(self._sink, answer, whole=True)
         told = json.loads(answer.body)["_source"]
         return Entry(int(told["epoch"]), str(told["ranges"]))
+
+    def forget(self) -> None:
+        answer = self._caller.ask("DELETE", self._path)
+        if answer.status != _NOT_FOUND:
+            check(self._sink, answer, whole=True)
 
     def write(self, epoch: Epoch) -> None:
         told = {"flow": self._flow, "sink": self._sink.name, "epoch": epoch.number, "ranges": epoch.ranges}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.kernel.calling import quoted
@@ -61,16 +61,18 @@ class OpenSearchWriter(Writer):
         told = F.concat(F.to_json(about), F.lit("}"))
         index, delete = F.concat(F.lit('{"index":'), told, F.lit("\n"), whole), F.concat(F.lit('{"delete":'), told)
         fits = F.coalesce((F.octet_length(key) <= _LONGEST_ID_BYTES) & (F.length(key) > 0), F.lit(False))
-        return rows.withColumns(self._texts()).select(
+        return texts(rows, self._feed).select(
             F.when(fits, F.when(F.col(DIFF) > 0, index).otherwise(delete).cast("binary")).alias("lines"),
             F.when(~fits, F.lit(_UNFIT_KEY)).alias("reason"),
             F.when(~fits, key_text(self._feed)).alias("key"),
             F.when(~fits, whole).alias("row"),
         )
 
-    def _texts(self) -> dict[str, Column]:
-        wide = [each.name for each in self._feed.columns.fields if as_text(each.dataType)]
-        return {name: F.col(quoted(name)).cast("string") for name in wide}
-
     def close(self) -> None:
         self._caller.close()
+
+
+def texts(rows: DataFrame, feed: Feed) -> DataFrame:
+    """The rows with numbers as texts where a document has them so."""
+    wide = [each.name for each in feed.columns.fields if as_text(each.dataType)]
+    return rows.withColumns({name: F.col(quoted(name)).cast("string") for name in wide})

@@ -26,6 +26,8 @@ from millrace.sinks.contract import Feed, Guarantee, Sink, Writer, sink_name
 if TYPE_CHECKING:
     import psycopg
 
+    from millrace.sinks.rebuilding import Rebuilding, Site
+
 CONNECT_S = 5
 DATABASE = "millrace"
 
@@ -89,6 +91,11 @@ class Postgres(Sink):
         from millrace.sinks.postgres_writer import PostgresWriter
 
         return PostgresWriter(self, self._url(settings), flow, feed)
+
+    def rebuilding(self, site: Site) -> Rebuilding:
+        from millrace.sinks.postgres_rebuild import PostgresRebuilding
+
+        return PostgresRebuilding(self, self._url(site.settings), site)
 
     def _url(self, settings: Settings) -> str:
         if settings.databases:

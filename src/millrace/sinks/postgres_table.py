@@ -80,18 +80,13 @@ class Shaping:
         """`held` is what the ledger says of the flow: a table that somebody dropped is not made again without its
         rows."""
         with self._connection.transaction():
-            if self._exists():
+            if exists(self._connection, self._target):
                 self._evolve()
             elif held is None:
                 self._create()
             else:
                 facts = {"sink": self._sink, "table": self._target.table, "flow": flow, "epoch": held.number}
                 raise SinkTableGone(**facts, where=self._where)
-
-    def _exists(self) -> bool:
-        name = self._target.identifier.as_string(self._connection)
-        row = self._connection.execute("SELECT to_regclass(%s)", (name,)).fetchone()
-        return row is not None and row[0] is not None
 
     def _create(self) -> None:
         parts = [_column(field.name, _type_of(field.dataType)) for field in self._feed.columns.fields]
@@ -145,13 +140,7 @@ class Shaping:
 
     def beside(self, staging: sql.Identifier) -> None:
         """The ledger, which stays, and an empty table to stage in."""
-        with self._connection.transaction():
-            # Two that make it at once would both find it missing.
-            self._connection.execute("SELECT pg_advisory_xact_lock(hashtext('millrace_ledger'))")
-            ledger = """CREATE TABLE IF NOT EXISTS {} (
-                        flow text, sink text, epoch bigint NOT NULL, ranges text NOT NULL,
-                        written timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (flow, sink))"""
-            self._connection.execute(sql.SQL(ledger).format(self._target.beside(LEDGER)))
+        make_ledger(self._connection, self._target)
         columns = [_column(field.name, staged_type(field.dataType)) for field in self._feed.columns.fields]
         made = """CREATE UNLOGGED TABLE {} ({}, {} smallint NOT NULL,
                   {} bigint NOT NULL DEFAULT current_setting({})::bigint)"""
@@ -162,6 +151,21 @@ class Shaping:
                     staging, sql.SQL(", ").join(columns), sql.Identifier(DIFF), sql.Identifier(ATTEMPT), SETTING
                 )
             )
+
+
+def make_ledger(connection: psycopg.Connection[Any], target: Target) -> None:
+    with connection.transaction():
+        # Two that make it at once would both find it missing.
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('millrace_ledger'))")
+        ledger = """CREATE TABLE IF NOT EXISTS {} (
+                    flow text, sink text, epoch bigint NOT NULL, ranges text NOT NULL,
+                    written timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (flow, sink))"""
+        connection.execute(sql.SQL(ledger).format(target.beside(LEDGER)))
+
+
+def exists(connection: psycopg.Connection[Any], target: Target) -> bool:
+    row = connection.execute("SELECT to_regclass(%s)", (target.identifier.as_string(connection),)).fetchone()
+    return row is not None and row[0] is not None
 
 
 def _column(name: str, kind: str) -> sql.Composed:

@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import SinkRefusesMost
+from millrace.failpoint import FailPoint
 from millrace.kernel.pieces import pieces
 from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Writer
-from millrace.sinks.ledger import Entry, Epoch, due
+from millrace.sinks.ledger import Epoch, due
 from millrace.sinks.postgres import connect, sentence, told
 from millrace.sinks.postgres_copy import ATTEMPT, Staging
-from millrace.sinks.postgres_table import LEDGER, Shaping, Target, columns_of
+from millrace.sinks.postgres_ledger import LedgerTable
+from millrace.sinks.postgres_table import Shaping, Target, columns_of
 from millrace.sinks.postgres_types import copied, is_array, postgres_type, unfit
 from millrace.sinks.tasks import in_tasks
 
@@ -41,7 +43,8 @@ class PostgresWriter(Writer):
             try:
                 shaping = Shaping(self._connection, self._target, feed, sink.name, sink.where)
                 shaping.beside(self._staging)
-                shaping.shape(flow, self._held())
+                self._ledger = LedgerTable(self._connection, self._target, sink.name)
+                shaping.shape(flow, self._ledger.held(flow))
             except BaseException:
                 self.close()
                 raise
@@ -57,7 +60,8 @@ class PostgresWriter(Writer):
                 refused += self._merge(attempts) if attempts else []
                 if refused:
                     refuse(refused)
-                self._enter(epoch)
+                FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
+                self._ledger.enter(self._flow, epoch)
                 self._execute("TRUNCATE {}", self._staging)
 
     def close(self) -> None:
@@ -68,20 +72,7 @@ class PostgresWriter(Writer):
         if lock:  # for as long as the transaction; there may be no entry yet that could be locked
             names = (self._flow, self._sink.name)
             self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext(%s))", names)
-        return due(self._sink.name, epoch, self._held(), self._sink.where)
-
-    def _held(self) -> Entry | None:
-        asked = sql.SQL("SELECT epoch, ranges FROM {} WHERE flow = %s AND sink = %s")
-        statement = asked.format(self._target.beside(LEDGER))
-        found = self._connection.execute(statement, (self._flow, self._sink.name)).fetchone()
-        return None if found is None else Entry(*found)
-
-    def _enter(self, epoch: Epoch) -> None:
-        written = """INSERT INTO {} AS l (flow, sink, epoch, ranges) VALUES (%s, %s, %s, %s)
-                     ON CONFLICT (flow, sink) DO UPDATE
-                     SET epoch = EXCLUDED.epoch, ranges = EXCLUDED.ranges, written = now()"""
-        values = (self._flow, self._sink.name, epoch.number, epoch.ranges)
-        self._connection.execute(sql.SQL(written).format(self._target.beside(LEDGER)), values)
+        return due(self._sink.name, epoch, self._ledger.held(self._flow), self._sink.where)
 
     def _stage(self, rows: DataFrame) -> tuple[list[int], list[RefusedRow]]:
         """The attempts whose rows are to be merged, and the rows that no text of PostgreSQL can hold."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millrace import durations
 from millrace.config import Settings
@@ -14,6 +14,9 @@ from millrace.errors import OptionInvalid, SinkColumnUnfit, Where, caller
 from millrace.sinks.contract import Feed, Guarantee, Sink, Writer, sink_name
 from millrace.sinks.keys import check_columns, check_versions, names_of
 from millrace.sinks.servers import url_of
+
+if TYPE_CHECKING:
+    from millrace.sinks.rebuilding import Rebuilding, Site
 
 SERVER = "valkey"
 FORMS = ("hash", "json")
@@ -107,6 +110,11 @@ class Redis(_OnRedis):
 
         return RedisWriter(self, self.url(settings), flow, feed, folder)
 
+    def rebuilding(self, site: Site) -> Rebuilding:
+        from millrace.sinks.redis_rebuild import RowsRebuilding
+
+        return RowsRebuilding(self, self.url(site.settings), site)
+
 
 @dataclass(frozen=True, eq=False)
 class RedisRanking(_OnRedis):
@@ -128,3 +136,8 @@ class RedisRanking(_OnRedis):
         from millrace.sinks.redis_writer import RankingWriter
 
         return RankingWriter(self, self.url(settings), flow, feed, folder)
+
+    def rebuilding(self, site: Site) -> Rebuilding:
+        from millrace.sinks.redis_rebuild import RankingRebuilding
+
+        return RankingRebuilding(self, self.url(site.settings), site)

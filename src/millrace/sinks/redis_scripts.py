@@ -92,3 +92,23 @@ for i = 1, (#ARGV - 1) / 3 do
 end
 return refused
 """
+
+# KEYS: of each row the key that was built beside, and the one that is read. ARGV: what type the latter may have. It
+# gives back how many were not moved because somebody keeps something else there.
+MOVE = """
+local left = 0
+for i = 1, #KEYS, 2 do
+  local new, key = KEYS[i], KEYS[i + 1]
+  if redis.call('EXISTS', new) == 1 then
+    local kind = redis.call('TYPE', key).ok
+    if kind == 'none' or kind == ARGV[1] then
+      redis.call('RENAME', new, key)
+      redis.call('DEL', 'millrace:gone:' .. key)
+    else
+      redis.call('DEL', new)
+      left = left + 1
+    end
+  end
+end
+return left
+"""

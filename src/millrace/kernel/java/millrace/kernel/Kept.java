@@ -50,6 +50,7 @@ public final class Kept {
       case "aggregate", "distinct" -> SignedAggregate.show(
           json, (byte[]) held.get("group"), numbered(held.get("nodes")), out);
       case "first" -> SignedTop.show(json, (byte[]) held.get("rows"), numbered(held.get("nodes")), out);
+      case "only" -> SignedOnly.show(json, (byte[]) held.get("row"), out);
       case "dedup" -> DedupProcessor.show((byte[]) held.get("given"), out);
       default -> throw new IllegalArgumentException(json.get("operator").asText());
     }
