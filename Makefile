@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks torture crash bench-events fuzz scale
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery torture crash bench-events fuzz fuzz-flows scale soak
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -79,11 +79,20 @@ torture: setup ## random changes and random kills of Connect, Kafka and PostgreS
 scale: setup ## one key with a million rows, and a million keys: what a row costs, and memory. ROWS=1000000 by default
 	@$(BIN)/python -m tests.kernel.scale --rows $(or $(ROWS),1000000)
 
-crash: setup ## operators whose process is killed in the middle of commits, against their models: SEEDS=10 by default
-	@$(BIN)/python -m tests.kernel.crash --seeds $(or $(SEEDS),10)
+crash: setup ## the crash matrix: each process killed at each place, many times; goes on where it was. SEEDS=20 by default
+	@$(BIN)/python -m tests.crash.matrix --seeds $(or $(SEEDS),20) $(if $(MINUTES),--minutes $(MINUTES)) $(CELLS)
 
 bench-sinks: setup ## each sink against the bare bulk client of its system
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores
+
+bench-recovery: setup ## kill -9 to caught up at 5,000 events/s, against Flink (RATE=5000 INTERVAL=1 KILLS=3)
+	@$(BIN)/python -m bench.recovery $(if $(RATE),--rate $(RATE)) $(if $(INTERVAL),--interval $(INTERVAL)) $(if $(KILLS),--kills $(KILLS))
+
+soak: setup ## flows under an even load for hours: does anything grow? MINUTES=120 by default; PLOT=docs/soak.svg
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),120) $(if $(PLOT),--plot $(PLOT))
+
+fuzz-flows: setup ## the same views as flows over captured tables, interrupted, at the same LSN: SEEDS=10 by default
+	@$(BIN)/python -m tests.views.flows --seeds $(or $(SEEDS),10)
 
 fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each
 	@$(BIN)/python -m tests.views.fuzz --seeds $(or $(SEEDS),200)

@@ -43,7 +43,7 @@ class Flink:
                 env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "FLINK_LOG_DIR": str(self.work), **home},
             )
         own = {
-            "execution.checkpointing.dir": (self.work / "flink-checkpoints").as_uri(),
+            "execution.checkpointing.dir": self._checkpoints.as_uri(),
             "io.tmp.dirs": str(self.work),
         }
         connectors = [path.as_uri() for path in jars.paths("flink", lock=_FOLDER / "nexmark" / "flink.lock")]
@@ -61,6 +61,22 @@ class Flink:
                 each.kill()
             self.process.kill()
 
+    def kill(self) -> None:
+        """As a machine that loses power would; what was written of checkpoints stays."""
+        own = psutil.Process(self.process.pid)
+        for each in [own, *own.children(recursive=True)]:
+            each.kill()
+        self.process.wait()
+
+    def last_checkpoint(self) -> str:
+        """From which another one can go on."""
+        found = self._checkpoints.glob("*/chk-*/_metadata")
+        return max(found, key=lambda path: path.stat().st_mtime).parent.as_uri()
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.work / "flink-checkpoints"
+
     def cpu_s(self) -> float:
         own = psutil.Process(self.process.pid)
         return sum(sum(each.cpu_times()[:2]) for each in [own, *own.children(recursive=True)])
@@ -75,6 +91,18 @@ class Flink:
             raise SystemExit(f"Flink ended:\n{(self.work / 'flink.log').read_text()[-3_000:]}")
         found: dict[str, Any] = json.loads(line)
         return found
+
+
+def kafka_options(bootstrap: str, topic: str, since: str | None) -> str:
+    """Of a table over a topic of JSON, as SQL: one to read `since` somewhere, or to write."""
+    options = {
+        "connector": "kafka",
+        "topic": topic,
+        "properties.bootstrap.servers": bootstrap,
+        "format": "json",
+        **({} if since is None else {"scan.startup.mode": since, "json.ignore-parse-errors": "true"}),
+    }
+    return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
 
 
 def environment() -> Path:

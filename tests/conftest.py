@@ -11,6 +11,7 @@ import pytest
 
 from millrace import config, local
 from millrace.config import Settings
+from tests import debian
 from tests.rotation import is_turn
 from tests.shop import Shop, opened
 
@@ -61,6 +62,17 @@ def valkey(settings: Settings) -> str:
 @pytest.fixture(scope="session")
 def opensearch(settings: Settings) -> str:
     return local.up(settings, ("opensearch",))["opensearch"]
+
+
+@pytest.fixture(scope="session")
+def elasticsearch(settings: Settings) -> str:
+    return local.up(settings, ("elasticsearch",))["elasticsearch"]
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(settings: Settings) -> str:
+    debian.require_unpacked(settings, "rabbitmq")
+    return local.up(settings, ("rabbitmq",))["rabbitmq"]
 
 
 @pytest.fixture(scope="session")

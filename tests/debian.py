@@ -1,4 +1,5 @@
-"""Servers that come as Debian packages: installed when the tests run as root, otherwise a reason to skip."""
+"""Servers that come as Debian packages: installed when the tests run as root, or unpacked by Millrace itself; otherwise
+a reason to skip."""
 
 from __future__ import annotations
 
@@ -12,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from millrace import local
+from millrace.config import Settings
+from millrace.errors import ServerNotInstalled
 
 APT_LIMIT_S = 600
 POLICY = Path("/usr/sbin/policy-rc.d")  # what Debian's packages ask before they start a service of theirs
@@ -38,7 +43,15 @@ def require(program: Path, *packages: str) -> None:
     assert program.exists(), f"{' '.join(packages)} did not bring {program}"
 
 
-def _do_without(program: Path, reason: str) -> None:
+def require_unpacked(settings: Settings, server: str) -> None:
+    """Makes sure of a server that Millrace gets from Debian's packages without root; skips the test if it cannot."""
+    try:
+        local.site_of(settings, server).server.fetch()
+    except ServerNotInstalled as error:
+        _do_without(server, error.what)
+
+
+def _do_without(program: Path | str, reason: str) -> None:
     text = f"{program} is missing and {reason}"
     if os.environ.get("CI") == "true":
         pytest.fail(text)

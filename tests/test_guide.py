@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 
 from millrace import local
-from millrace.config import Settings
+from millrace.config import Secret, Settings
+from millrace.engine import Run
+from millrace.log import Log
+from millrace.queues.drain import Drain
 from millrace.sinks import Epoch
 
 GAMES = [("ann", 50), ("bob", 30), ("cat", 40), ("ann", 10)]
@@ -223,8 +227,52 @@ def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     tests.test_epochs_are_written_once_and_in_their_order()
 
 
+@pytest.mark.server
+@pytest.mark.spark
+def test_queues(
+    spark: Any,
+    settings: Settings,
+    bootstrap: str,
+    rabbitmq: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    comparison, feeding, draining = blocks("queues.md")
+    monkeypatch.setattr("millrace.config.load", lambda: settings)
+    names: dict[str, Any] = {}
+    exec(comparison, names)
+    told = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert len(told) == 11
+    page = [line.strip() for line in (GUIDE / "queues.md").read_text(encoding="utf-8").splitlines()]
+    assert "\n".join(told) in "\n".join(page)
+    exec(feeding, names)
+    exec(draining, names)
+    assert re.search(
+        r"sink +rabbitmq\.to_pack +parcels -> rabbitmq; at least once with ids", names["app"].graph().text()
+    )
+
+    # And the whole way: a topic feeds a queue, whose messages are drained into another topic.
+    kafka, url = replace(settings.kafka, bootstrap=bootstrap), Secret("queues.rabbitmq.url", rabbitmq)
+    own = replace(settings, folder=folder, prefix="guideq", kafka=kafka, queues={"rabbitmq": url})
+    log = Log(own)
+    log.topics.create("orders")
+    with log.writer("orders") as writer:
+        for number in range(1, 5):
+            writer.write({"id": number, "item": "tea", "amount": number % 3})
+    with Run(names["app"], own, only=["parcels"], once=True, spark=spark, traffic=False) as run:
+        while not run.done:
+            run.poll()
+        run.stop()
+    log.topics.create("packed")
+    Drain(own, "to_pack", "packed", id="message").run(until_empty=True)
+    packed = [record.json() for record in log.read("packed")]
+    assert sorted(row["id"] for row in packed) == [1, 2, 4]
+    assert len({row["message"] for row in packed}) == 3
+
+
 def test_views() -> None:
-    (block,) = blocks("views.md")
+    block, _, other = blocks("views.md")
     names: dict[str, Any] = {}
     exec(block, names)
     assert [view.name for view in names["app"].graph().views] == ["revenue", "paid", "largest"]
@@ -233,3 +281,5 @@ def test_views() -> None:
         ("amount", "numeric(22,2)"),
         ("latest", "timestamptz"),
     ]
+    exec(other, names)
+    assert names["revenue"].key == ("region",)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TEXT = {".py", ".md", ".toml", ".lock", ".xml", ".txt", ".java", ".yml", ""}
+TEXT = {".py", ".md", ".toml", ".lock", ".xml", ".txt", ".java", ".yml", ".yaml", ".service", ".sh", ""}
 LONGEST_FILE_LINES = 500
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import millrace as mr
-from bench.flink import VERSION, Flink
+from bench.flink import VERSION, Flink, kafka_options
 from bench.kernel import cpu_s
 from bench.latency.shapes import FLINK_SCHEMA, SCHEMA, SHAPES
 from bench.nexmark.flink import OPTIONS as THROUGHPUT
@@ -117,23 +117,15 @@ class Bench:
 
     def flink(self, peer: Flink) -> Engine:
         def running(shape: str, read: str, written: str) -> Iterator[Side]:
-            table = f"CREATE TEMPORARY TABLE e ({FLINK_SCHEMA}) WITH ({self._words(read, 'earliest-offset')})"
-            made = f"CREATE TABLE {written} WITH ({self._words(written, None)}) AS {SHAPES[shape].sql}"
+            source = kafka_options(self.bootstrap, read, "earliest-offset")
+            table = f"CREATE TEMPORARY TABLE e ({FLINK_SCHEMA}) WITH ({source})"
+            target = kafka_options(self.bootstrap, written, None)
+            made = f"CREATE TABLE {written} WITH ({target}) AS {SHAPES[shape].sql}"
             peer.ask(start=["DROP TEMPORARY TABLE IF EXISTS e", table, made])
             yield Side(peer.cpu_s)
             peer.ask(stop=True)
 
         return running
-
-    def _words(self, topic: str, since: str | None) -> str:
-        options = {
-            "connector": "kafka",
-            "topic": topic,
-            "properties.bootstrap.servers": self.bootstrap,
-            "format": "json",
-            **({} if since is None else {"scan.startup.mode": since, "json.ignore-parse-errors": "true"}),
-        }
-        return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
 
 
 def short_s(epoch_s: int) -> float:

@@ -1,9 +1,12 @@
-"""Redis, OpenSearch and webhooks as sinks, each beside the bare client of its system, in one run.
+"""Stores and receivers as sinks, each beside the bare client of its system, in one run.
 
-    python -m bench.sinks.stores [--sides redis,opensearch,webhook] [--records N] [--rounds N]
+    python -m bench.sinks.stores [--sides postgres,redis,opensearch,rabbitmq,webhook] [--records N] [--rounds N]
 
+- **postgres**: an epoch of so many new rows, against COPY by psycopg into a table with the same primary key.
 - **redis**: an epoch of so many rows as hashes, against redis-py's pipelines of HSET, a thousand at a time.
 - **opensearch**: the same as documents, against `_bulk` by two threads with bodies of the same size, made before.
+- **rabbitmq**: the same as messages of a quorum queue, against pika's own loop in two processes, each with as many
+  messages waiting for their confirmation, made before.
 - **webhook**: a twentieth of them, against POST by as many threads with kept connections.
 
 Ours has the rows as a flow does: computed and held by Spark. The bare clients have theirs in memory, and compare no
@@ -29,30 +32,33 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
+import pika
+import psycopg
 import redis
 from pyspark.sql import SparkSession
 
+from bench.sinks.publisher import published
+from bench.sinks.rows import ROW, row_of
 from millrace import config, local
 from millrace.config import Settings
 from millrace.engine.session import close, session
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, Sink
+from millrace.sinks.keys import CONCURRENCY
 from millrace.sinks.opensearch import opensearch
+from millrace.sinks.postgres import postgres
+from millrace.sinks.rabbitmq import QUORUM, rabbitmq
 from millrace.sinks.redis import redis as redis_sink
-from millrace.sinks.webhook import CONCURRENCY, webhook
+from millrace.sinks.webhook import webhook
 
 PARTITIONS, THREADS = 2, 2
 COMMANDS_A_PIPELINE = 1_000
+COPY_BYTES = 1024 * 1024
 HOOK = "hook"
+SERVERS = {"postgres": "postgres", "redis": "valkey", "opensearch": "opensearch", "rabbitmq": "rabbitmq"}
 # About as large as ours.
 BULK_ROWS = 10_000
-ROW = ("id", "concat('customer ', id) name", "id / 7 score", "id % 2 = 0 seen", "timestamp_seconds(id) at")
 
 _numbers = count(1)
-
-
-def row_of(number: int) -> dict[str, Any]:
-    at = f"1970-01-01T00:00:00.{number % 1_000_000:06d}Z"
-    return {"id": number, "name": f"customer {number}", "score": number / 7, "seen": number % 2 == 0, "at": at}
 
 
 class Bench:
@@ -72,6 +78,37 @@ class Bench:
         writer.close()
         rows.unpersist()
         return round(records / spent_s)
+
+    # ---- postgres
+
+    def postgres_ours(self) -> float:
+        table = f"ours{next(_numbers)}"
+        found = self.ours(postgres(table, key="id"), self.records)
+        self._table_dropped(table)
+        return found
+
+    def postgres_bare(self) -> float:
+        table = f"bare{next(_numbers)}"
+        rows = map(row_of, range(self.records))
+        lines = "".join("\t".join(str(value) for value in row.values()) + "\n" for row in rows).encode()
+        with psycopg.connect(local.address(self.settings, "postgres")) as connection:
+            columns = "id bigint PRIMARY KEY, name text, score double precision, seen boolean, at timestamptz"
+            connection.execute(f"CREATE TABLE {table} ({columns})")  # type: ignore[call-overload]
+            connection.commit()
+            began = monotonic()
+            with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[call-overload]
+                for first in range(0, len(lines), COPY_BYTES):
+                    copy.write(lines[first : first + COPY_BYTES])
+            connection.commit()
+            spent_s = monotonic() - began
+        self._table_dropped(table)
+        return round(self.records / spent_s)
+
+    def _table_dropped(self, table: str) -> None:
+        with psycopg.connect(local.address(self.settings, "postgres")) as connection:
+            found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[call-overload]
+            assert found == (self.records,)
+            connection.execute(f"DROP TABLE {table}")  # type: ignore[call-overload]
 
     # ---- redis
 
@@ -140,6 +177,29 @@ class Bench:
         assert answer.status < 300, told
         return told
 
+    # ---- rabbitmq
+
+    def rabbitmq_ours(self) -> float:
+        queue = f"ours{next(_numbers)}"
+        found = self.ours(rabbitmq(queue, key="id", concurrency=PARTITIONS), self.records)
+        self._queue_deleted(queue)
+        return found
+
+    def rabbitmq_bare(self) -> float:
+        queue, url = f"bare{next(_numbers)}", local.address(self.settings, "rabbitmq")
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            connection.channel().queue_declare(queue, durable=True, arguments=dict(QUORUM))
+        spent_s = published(url, queue, range(self.records), THREADS)
+        self._queue_deleted(queue)
+        return round(self.records / spent_s)
+
+    def _queue_deleted(self, queue: str) -> None:
+        url = local.address(self.settings, "rabbitmq")
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            channel = connection.channel()
+            assert channel.queue_declare(queue, passive=True).method.message_count == self.records
+            channel.queue_delete(queue)
+
     # ---- webhook
 
     @property
@@ -196,12 +256,12 @@ def _closed(port: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--sides", default="redis,opensearch,webhook")
+    parser.add_argument("--sides", default="postgres,redis,opensearch,rabbitmq,webhook")
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     chosen = args.sides.split(",")
-    servers = [server for side, server in (("redis", "valkey"), ("opensearch", "opensearch")) if side in chosen]
+    servers = [server for side, server in SERVERS.items() if side in chosen]
     with tempfile.TemporaryDirectory() as name, receiver(Path(name)) as url:
         settings = config.load(Path(name), {f"MILLRACE_SINKS_{HOOK.upper()}_URL": url})
         with local.held(settings, tuple(servers)):
@@ -232,7 +292,7 @@ def run(bench: Bench, chosen: list[str], rounds: int) -> None:
         side: round(statistics.median(found["millrace"]) / statistics.median(found["bare"]), 2)
         for side, found in figures.items()
     }
-    peer = "redis-py's pipelines, _bulk by threads, http.client by threads"
+    peer = "COPY, redis-py's pipelines, _bulk by threads, pika by processes, http.client by threads"
     print(json.dumps({"bench": "sinks", "ratios": ratios, "figures": figures, "peer": peer}))
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "postgres",
     "quantile",
     "quantiles",
+    "rabbitmq",
     "redis",
     "redis_ranking",
     "score",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from millrace.sinks.function import function
     from millrace.sinks.opensearch import opensearch
     from millrace.sinks.postgres import postgres
+    from millrace.sinks.rabbitmq import rabbitmq
     from millrace.sinks.redis import redis, redis_ranking
     from millrace.sinks.terminal import terminal
     from millrace.sinks.webhook import webhook
@@ -113,6 +115,7 @@ _HOMES = {
     "now": "millrace.engine",
     "opensearch": "millrace.sinks.opensearch",
     "postgres": "millrace.sinks.postgres",
+    "rabbitmq": "millrace.sinks.rabbitmq",
     "score": "millrace.flow.score",
     "terminal": "millrace.sinks.terminal",
     "webhook": "millrace.sinks.webhook",

@@ -23,6 +23,7 @@ from millrace.errors import (
     ConfigUnknown,
     ConfigUnreadable,
     DatabaseUnknown,
+    QueueServerUnknown,
     SecretInFile,
     SecretMissing,
     SinkServerUnknown,
@@ -34,7 +35,7 @@ STATE_FOLDER = ".millrace"
 
 # Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
 _SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
-_NAMED_URL = re.compile(r"MILLRACE_(DATABASES|SINKS)_([A-Z0-9_]+)_URL")
+_NAMED_URL = re.compile(r"MILLRACE_(DATABASES|QUEUES|SINKS)_([A-Z0-9_]+)_URL")
 # Set by Millrace itself: the marks of local servers (see `local/process.py`).
 OWN_VARIABLES = ("MILLRACE_PROJECT", "MILLRACE_SERVER")
 VARIABLES = (
@@ -43,6 +44,7 @@ VARIABLES = (
     "MILLRACE_KAFKA_BOOTSTRAP",
     "MILLRACE_CONNECT_URL",
     "MILLRACE_REGISTRY_URL",
+    "MILLRACE_VIEWS_URL",
     "MILLRACE_SPARK_MASTER",
     "MILLRACE_SPARK_CHECKPOINTS",
     "MILLRACE_RUN_APP",
@@ -54,6 +56,7 @@ VARIABLES = (
 )
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
 _LAST_PORT = 65_535
+SECTIONS = ("prefix", "kafka", "connect", "registry", "views", "databases", "queues", "sinks", "spark", "run")
 LOGS = ("text", "json")
 # Rows that a sink owes because its server is away are kept on disk, and a flow waits when there are so many of them.
 OWED_MB = 1_024
@@ -164,7 +167,9 @@ class Settings:
     kafka: Kafka = field(default_factory=Kafka)
     connect: Endpoint = field(default_factory=Endpoint)
     registry: Endpoint = field(default_factory=Endpoint)
+    views: Endpoint = field(default_factory=Endpoint)
     databases: Mapping[str, Database] = field(default_factory=dict)
+    queues: Mapping[str, Secret] = field(default_factory=dict)
     sinks: Mapping[str, Secret] = field(default_factory=dict)
     spark: Spark = field(default_factory=Spark)
     run: Run = field(default_factory=Run)
@@ -193,6 +198,12 @@ class Settings:
         if name not in self.databases:
             raise DatabaseUnknown(name=name, hint=nearest(name, self.databases))
         return self.databases[name]
+
+    def queue_server(self, name: str) -> Secret:
+        """The URL of a RabbitMQ."""
+        if name not in self.queues:
+            raise QueueServerUnknown(name=name, hint=nearest(name, self.queues))
+        return self.queues[name]
 
     def sink(self, name: str) -> Secret:
         """The URL of a server that sinks write to."""
@@ -250,10 +261,11 @@ class _Reader:
 
     def settings(self, root: Path) -> Settings:
         self._refuse_unknown_variables()
-        self._known("", self.raw, ("prefix", "kafka", "connect", "registry", "databases", "sinks", "spark", "run"))
+        self._known("", self.raw, SECTIONS)
         kafka = self._section("kafka", ("bootstrap", "options"))
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
+        views = self._section("views", ("url",))
         spark = self._section("spark", ("master", "checkpoints", "options"))
         run = self._section("run", ("app", "show", "metrics", "log", "owed_mb"))
         prefix = self._text(self.raw, "prefix") or ""
@@ -268,8 +280,10 @@ class _Reader:
             kafka=Kafka(self._text(kafka, "kafka.bootstrap"), self._options(kafka, "kafka.options")),
             connect=self._endpoint(connect, "connect.url"),
             registry=self._endpoint(registry, "registry.url"),
+            views=self._endpoint(views, "views.url"),
             databases=self._databases(),
-            sinks=self._sinks(),
+            queues=self._urls("queues"),
+            sinks=self._urls("sinks"),
             spark=Spark(
                 self._text(spark, "spark.master") or "local[*]",
                 (root / Path(checkpoints).expanduser()).resolve() if checkpoints else None,
@@ -322,8 +336,8 @@ class _Reader:
                 )
             yield name, table, self._secret(f"{key}.url", url)
 
-    def _sinks(self) -> Mapping[str, Secret]:
-        return MappingProxyType({name: url for name, _, url in self._named("sinks", ("url",))})
+    def _urls(self, section: str) -> Mapping[str, Secret]:
+        return MappingProxyType({name: url for name, _, url in self._named(section, ("url",))})
 
     def _databases(self) -> Mapping[str, Database]:
         found = {}
@@ -396,7 +410,7 @@ class _Reader:
         """A variable with a slip in its name would otherwise be passed over in silence."""
         for name in self.environ:
             if name.startswith("MILLRACE_") and name not in VARIABLES and not _NAMED_URL.fullmatch(name):
-                named = ("MILLRACE_DATABASES_NAME_URL", "MILLRACE_SINKS_NAME_URL")
+                named = [f"MILLRACE_{section}_NAME_URL" for section in ("DATABASES", "QUEUES", "SINKS")]
                 known = ", ".join([*VARIABLES[: -len(OWN_VARIABLES)], *named])
                 raise ConfigUnknown(file="the environment", key=name, hint=nearest(name, VARIABLES), known=known)
 

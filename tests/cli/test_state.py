@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.command import millrace
 from tests.golden.make import HERE, unpack
 from tests.golden.test_golden import VERSIONS
 from tests.kernel.specimens import SPECIMENS
+from tests.rotation import todays
 
 
 def test_flows_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,19 +35,31 @@ def test_flows_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.spark
 @pytest.mark.turn(0, 2)
-def test_a_checkpoint_that_nobody_runs(folder: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("name", "key", "operator", "named", "last"),
+    todays(
+        [
+            ("session", "hot", "session", "key=hot", r".* (yes|no)"),
+            ("join", "b", "stream_join", "item=b", r"1 +2026-03-01T\S+ +2026-03-01T\S+ +\d+ .* b"),
+        ],
+        1,
+    ),
+)
+def test_a_checkpoint_that_nobody_runs(
+    folder: Path, spark: SparkSession, name: str, key: str, operator: str, named: str, last: str
+) -> None:
     settings = replace(config.load(folder), folder=folder)
-    flow = definition.folder_of(settings, "shop", "sessions")
+    flow = definition.folder_of(settings, "shop", "flow")
     with pytest.raises(CheckpointEmpty):
-        State(spark, flow, "sessions")
-    unpack(HERE / VERSIONS[-1] / "session.zip", flow)
+        State(spark, flow, "flow")
+    unpack(HERE / VERSIONS[-1] / f"{name}.zip", flow)
     with pytest.raises(StateUnnamed):
-        State(spark, flow, "sessions").shown(["hot"], 20)
-    told = kept(SPECIMENS["session"].frame(spark, flow))
+        State(spark, flow, "flow").shown([key], 20)
+    told = kept(SPECIMENS[name].frame(spark, flow))
     definition.remember(flow, definition.Definition((), (), 2, kept=told))
-    shown = millrace("state", "sessions", "--key", "hot", cwd=folder)
+    shown = millrace("state", "flow", "--key", key, "--limit", "1000", cwd=folder)
     assert shown.returncode == 0, shown.stderr
-    first, *_, last = shown.stdout.strip().splitlines()
-    assert first.startswith("session at ")
-    assert first.endswith(", key=hot")
-    assert last.split()[-1] in ("yes", "no")
+    first, *_, row = shown.stdout.strip().splitlines()
+    assert first.startswith(f"{operator} at ")
+    assert first.endswith(f", {named}")
+    assert re.fullmatch(last, row.strip()), shown.stdout

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from millrace.testing.plugin import JAVA_OPTIONS
-from tests.command import millrace
+from tests.crash.supervisor import Points, Supervised
 from tests.engine.conftest import Project
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -83,14 +82,19 @@ def held_back(project: Project, topic: str) -> int:
 
 @pytest.mark.turn(0, 2)
 def test_killed_at_every_point_it_delivers_each_record_once_and_in_order(
-    project: Project, folder: Path, until: Callable[..., None]
+    project: Project, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    supervised = Supervised(folder, Points(tmp_path_factory.mktemp("points")))
     for place, point in enumerate(KILLS):
         write(project, place * PART)
-        done = millrace("run", "--once", cwd=folder, env={"TESTS_FAIL_POINT": point} if point else None)
-        said = done.stdout + done.stderr
-        assert done.returncode == (2 if point else 0), said
-        assert ("MR-SESSION-GONE" in said) == (point is not None), said
+        if point is None:
+            assert supervised.run("run", "--once") == 0, supervised.said()
+            continue
+        supervised.points.arm(point)
+        supervised.start("run", "--once")
+        assert supervised.await_point(point), supervised.said()
+        assert supervised.kill(jvm_only=True) == 2, supervised.said()
+        assert "MR-SESSION-GONE" in supervised.said()
     total = len(KILLS) * PART
     copied = [record.json() for record in project.log.read("copied")]
     assert Counter(row["id"] for row in copied) == Counter(range(total))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace.engine.failures import run_failed
-from millrace.errors import MillraceError, RecordsGone, StateNewer
+from millrace.errors import CheckpointsUnshared, MillraceError, RecordsGone, StateNewer
 from millrace.flow import App, Stream
 
 LOG = Path("spark.log")
@@ -36,6 +36,11 @@ def stream() -> Stream:
             "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic",
             RecordsGone,
             "a topic that it reads is gone",
+        ),
+        (
+            "msg=java.io.IOException: MR-CHECKPOINTS-UNSHARED node-2 [/mnt/shop/seen/state/0]. SQLSTATE: 58030\n\tat x",
+            CheckpointsUnshared,
+            "the executor on node-2 does not see the checkpoint of flow 'seen', in /mnt/shop/seen/state/0: mount",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -113,6 +114,36 @@ def test_owed_epochs_are_written_in_order_and_once(flow: Flow, until: Callable[.
     until(lambda: not again.lane.standing().owed_epochs, "what was owed")
     again.epoch(4)
     assert again.sink.given == wrote(1, 2, 3, 4)
+    again.lane.end()
+
+
+def test_an_epoch_whose_removal_is_cut_off_by_a_crash_is_not_owed_any_more(
+    flow: Flow, until: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    removed: list[Path] = []
+
+    def cut_off(path: Path, **_: Any) -> None:
+        if (path / "rows").exists():
+            rmtree(path / "rows")
+            removed.append(path)
+            raise Killed
+
+    rmtree = shutil.rmtree
+    flow.epoch(0)
+    monkeypatch.setattr("millrace.engine.owed.shutil.rmtree", cut_off)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    flow.sink.opened.set()
+    until(lambda: bool(removed), "the removal")
+    monkeypatch.undo()
+    flow.lane.end()
+    again = Flow(flow.spark, tmp_path)
+    again.sink.opened.set()
+    assert again.lane.standing().owed_epochs == 0
+    again.epoch(1)
+    assert again.sink.given == wrote(1)
     again.lane.end()
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +21,8 @@ from millrace.engine.stopping import epochs
 from millrace.errors import OptionInvalid, RealTimeRefused, SlotsTooFew
 from millrace.flow import App, Topic
 from millrace.kernel.calling import operator
+from millrace.model.dedup import Dedup, Row
+from millrace.model.lookback import Event, Lookback
 from millrace.testing.plugin import JAVA_OPTIONS
 from tests.command import start, until
 from tests.engine.conftest import Project
@@ -206,7 +211,72 @@ def doubled(events):
 @app.stream(events, key="key", mode="realtime", epoch="10 minutes")
 def counts(events):
     return mr.window(events, "1 hour", by="key", n=mr.count(), emit="updates", late=mr.late.drop())
+
+
+keyed = app.topic("keyed", "id long, key string, at timestamp", time="at", lateness="1 minute", ahead=None, key="key")
+
+
+@app.stream(keyed, key="key", mode="realtime", epoch="10 minutes")
+def chain(keyed):
+    given = mr.dedup(keyed, on="key", ttl="4 seconds", late=mr.late.drop())
+    return mr.lookback(given, by="key", n=mr.count(over="10 seconds"), late=mr.late.drop())
 """
+
+
+def write_keyed(project: Project, first: int, last: int) -> None:
+    """Those of a key to one partition, so that they come in the same order again."""
+    for number in (0, 1):
+        rows = [{"id": n, "key": f"k{n % 3}", "at": f"2026-01-01T00:00:{n:02}Z"} for n in range(first, last)]
+        own = [json.dumps(row).encode() for row in rows if row["id"] % 3 % 2 == number]
+        project.write("keyed", own, number)
+
+
+def chained(project: Project) -> dict[tuple[int, int], list[str]]:
+    """What was told of each event, with the ids under which it came."""
+    told: dict[tuple[int, int], list[str]] = {}
+    for record in project.log.read("chain") if project.log.topics.exists("chain") else ():
+        row = record.json()
+        told.setdefault((row["id"], row["n"]), []).append(str(dict(record.headers)["millrace-id"]))
+    return told
+
+
+def chain_truth(count: int) -> set[tuple[int, int]]:
+    given = Dedup(4_000_000, 0).epoch([Row(f"k{n % 3}", n * 1_000_000, n) for n in range(count)], 0).given
+    model = Lookback([(10_000_000, lambda events, _: len(events))], 0, False)
+    found = model.epoch([Event(row.key, row.time, row.value) for row in given], 0)
+    return {(each.event.value, *each.values) for each in found.results}
+
+
+def have_ended(project: Project, count: int) -> bool:
+    """Whether the epochs that have ended have read so many records, in each flow."""
+    for flow in ("doubled", "counts", "chain"):
+        folder = checkpoint(project, flow, "now")
+        done = epochs(folder / "commits")
+        if not done:
+            return False
+        (read,) = json.loads((folder / "offsets" / str(done[-1])).read_text().splitlines()[2]).values()
+        if sum(read.values()) != count:
+            return False
+    return True
+
+
+def killed_in_an_epoch(project: Project, command: subprocess.Popen[str], there: Callable[[int], bool]) -> range:
+    """Kill -9 of the command and its JVM when rows have been told whose epoch has not ended, and these rows."""
+    for first in range(0, 50, 10):
+        last = first + 10
+        write(project, first, last)
+        write_keyed(project, first, last)
+        until(partial(there, last), f"{last} events", 150)
+        # They do not get any further while they are looked at.
+        os.killpg(command.pid, signal.SIGSTOP)
+        if first > 0 and have_ended(project, first):
+            os.killpg(command.pid, signal.SIGKILL)
+            command.wait()
+            return range(first, last)
+        os.killpg(command.pid, signal.SIGCONT)
+        # An epoch is twice as long as the one before.
+        until(partial(have_ended, project, last), "their epochs' ends", 150)
+    raise AssertionError("each time their epochs had ended")
 
 
 @pytest.mark.turn(1, 2)
@@ -217,26 +287,32 @@ def test_kill_9_in_an_epoch_and_what_the_terminal_says(project: Project) -> None
         f'prefix = "{project.settings.prefix}"\n[kafka]\nbootstrap = "{project.settings.kafka.bootstrap}"\n'
         f'[run]\napp = "now:app"\n[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
     )
-    project.log.topics.create("events", partitions=2)
+    for topic in ("events", "keyed"):
+        project.log.topics.create(topic, partitions=2)
 
     def there(count: int) -> bool:
-        return set(ids(project)) == set(range(count)) and counted(project) == truth(count)
+        if set(ids(project)) != set(range(count)) or counted(project) != truth(count):
+            return False
+        return chained(project).keys() == chain_truth(count)
 
     # Slots for all tasks are taken without being asked for, whatever the number of cores.
     with start("run", cwd=folder) as first:
-        write(project, 0, 20)
-        until(lambda: there(20), "the first part", 150)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
+        hit = killed_in_an_epoch(project, first, there)
+    whole = hit.stop + 5
     with start("run", cwd=folder) as again:
-        write(project, 20, 30)
-        until(lambda: there(30), "both parts", 150)
+        write(project, hit.stop, whole)
+        write_keyed(project, hit.stop, whole)
+        until(lambda: there(whole), "both parts", 150)
         again.send_signal(signal.SIGINT)
         output, _ = again.communicate(timeout=150)
     assert again.returncode == 0, output
     assert "Exception" not in output
     assert is_whole(checkpoint(project, "counts", "now"))
-    assert [ids(project)[n] for n in range(20, 30)] == [1] * 10
+    # Rows of the epoch that was hit came again, and only they; with the ids that they had.
+    assert ids(project) == Counter({n: 2 if n in hit else 1 for n in range(whole)})
+    for (id_, _), names in chained(project).items():
+        assert len(names) == (2 if id_ in hit else 1)
+        assert len(set(names)) == 1
 
 
 @pytest.mark.turn(0, 2)

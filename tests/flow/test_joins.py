@@ -167,11 +167,30 @@ def test_pairs_and_rows_without_one(
     assert sum(query.late.values()) == model.late
 
 
+def test_a_row_is_kept_while_the_watermark_is_at_its_last_moment(spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, tmp_path, within=("0 s", "15 s"))
+    at = [(START + second) * SECOND for second in (0, 15, 25)]
+    parts = [
+        ([Row("a", at[0], "first")], []),
+        ([Row("b", at[2], "newest")], [Row("b", at[2], "newest")]),  # the watermark is 10 s behind them
+        ([Row("a", at[1], "touched")], []),
+        ([], [Row("a", at[1], "met")]),
+    ]
+    for number, (left, right) in enumerate(parts):
+        query.write("left", number, left)
+        query.write("right", number, right)
+    query.run()
+    found = Counter(row for rows in query.told.values() for row in rows)
+    assert found == Counter([("newest", "newest"), ("first", "met"), ("touched", "met")])
+    assert sum(query.late.values()) == 0
+
+
 def test_three_streams_around_one_of_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "MOST_INLINE", 200)
     monkeypatch.setattr(kernel, "MOST_TOGETHER", 300)
     draw = random.Random("three")
-    query = Query(spark, tmp_path, within=("-3 s", "5 s"), third=("-12 s", "2 s"))
+    # So long after the first stream that rows of the third are kept for rows of the second that come after them.
+    query = Query(spark, tmp_path, within=("-3 s", "9 s"), third=("-12 s", "2 s"))
     sides = ("left", "right", "third")
     parts = [[made(draw, number, side, True)[:30] for side in sides] for number in range(5)]
     for begin, end in ((0, 3), (3, 5)):
@@ -182,7 +201,7 @@ def test_three_streams_around_one_of_them(spark: SparkSession, tmp_path: Path, m
         if begin == 0:
             forget_commit(tmp_path / "checkpoint")
 
-    two, three = IntervalJoin(-3 * SECOND, 5 * SECOND), IntervalJoin(-12 * SECOND, 2 * SECOND)
+    two, three = IntervalJoin(-3 * SECOND, 9 * SECOND), IntervalJoin(-12 * SECOND, 2 * SECOND)
     watermarks, todo, found = query.watermarks(), list(parts), []
     for epoch in sorted(query.told):
         found += query.told[epoch]

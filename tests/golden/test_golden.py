@@ -19,8 +19,9 @@ from millrace.engine.operators import kept
 from millrace.engine.state import Shown, State
 from millrace.errors import StateNewer
 from tests.golden.make import BEFORE, HERE, unpack
+from tests.kernel.chains import CHAINS, bases
 from tests.kernel.parts import Event, Part, read, us, write
-from tests.kernel.specimens import HELD, MINUTE, SECOND, SPECIMENS, bases, held_of, played
+from tests.kernel.specimens import AROUND_S, HELD, MINUTE, SECOND, SPECIMENS, held_of, played
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -54,15 +55,15 @@ def shown_as_the_model_has_it(spark: SparkSession, folder: Path, name: str, part
         twin.epoch(part, watermark)
     state = State(spark, folder, name)
     sizes = [size for size in state.sizes() if size.operator != "consolidate"]
-    assert len(sizes) == (3 if name == "signed" else 1)
+    assert len(sizes) == {"signed": 3, "ranks": 2}.get(name, 1)
     for size in sizes:
         assert size.rows >= size.keys > 0
         assert size.bytes > 10 * size.rows
-        assert (size.next_timer is not None) == (name not in ("latest", "lookup", "table", "signed"))
-    if name == "signed":
-        signed(state, twin.model, parts)
+        assert (size.next_timer is not None) == (name not in ("latest", "lookup", "table", *CHAINS))
+    if name in CHAINS:
+        {"signed": signed, "ranks": ranks}[name](state, twin.model, parts)
         return
-    given = {"lookup": ["a"], "table": ["a"], "as_of": ["a"], "match": [OPEN]}.get(name, [KEY])
+    given = ["a"] if name in ("lookup", "table", "as_of", "join") else [OPEN] if name == "match" else [KEY]
     found, more = state.shown(given, 1_000)
     assert not more
     assert all(list(each.key.values()) == given or name == "top" for each in found)
@@ -161,6 +162,30 @@ def signed(state: State, held: Any, parts: list[Part]) -> None:
     assert once.facts == {"rows": held["few"][None, "g2"]}
 
 
+def ranks(state: State, held: Any, _: list[Part]) -> None:
+    (group,) = (each for each in state.shown(["g1"], 1_000)[0] if each.operator == "aggregate")
+    (told,) = (row for row in held["lists"] if row[0] == "g1")
+    assert group.entries == [{"lately": list(told[1])}]
+    assert len(told[1]) == group.facts["rows"] > 50
+    (first,) = (each for each in state.shown(["2"], 1_000)[0] if each.operator == "first")
+    rows = sorted((row for row in held["first"] if row[0] == 2), key=lambda row: row[-1])
+    assert [tuple(each.values()) for each in first.entries] == [row[:-1] for row in rows] != []
+    assert first.facts["rows"] > len(rows) == 3
+
+
+def join(found: list[Shown], model: Any, watermark: int, _: list[Event]) -> None:
+    """Whatever a row may still come for; what is over before may stay until somebody comes to the key again."""
+    (shown,) = found
+    first, last = (each * SECOND for each in AROUND_S)
+    for number, rows, name, more in ((1, model.left, "id", last), (2, model.right, "change", -first)):
+        own = [each for each in shown.entries if each["stream"] == number]
+        times = {int(row.name): row.time for row in rows if row.key == "a"}
+        assert {each[name]: at(each["time"]) for each in own}.items() <= times.items()
+        assert {each[name] for each in own} >= {id_ for id_, time in times.items() if time + more >= watermark} != set()
+        assert all(at(each["until"]) == at(each["time"]) + more for each in own)
+        assert shown.facts[f"stream_{number}_rows"] == len(own)
+
+
 def at(text: str) -> int:
     return us(datetime.fromisoformat(text))
 
@@ -178,6 +203,7 @@ CHECKS: dict[str, Callable[[list[Shown], Any, int, list[Event]], None]] = {
     "lookup": table,
     "table": table,
     "as_of": as_of,
+    "join": join,
 }
 
 

@@ -1,6 +1,6 @@
 """Operators whose process is killed at any moment, in the middle of commits above all, end as their models.
 
-    python -m tests.kernel.crash --seeds 3        (make crash SEEDS=3)
+    python -m tests.kernel.crash --seeds 3        (a line of the crash matrix: make crash CELLS=operators)
 
 A process with a query of each operator (`specimens`) is killed with its JVM, kill -9, and started again, several times;
 then every epoch's rows are compared with the model. Prints one line a seed, and where the queries were hit.

@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest import mock
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -24,11 +25,9 @@ from millrace import kernel
 from millrace.errors import Where
 from millrace.flow import lookups
 from millrace.flow.places import compiled
-from millrace.kernel import signed
-from millrace.kernel.calling import unpacked
-from millrace.model import as_of, dedup, latest, lookback, lookup, match, top, windows
-from millrace.model import signed as bags
-from tests.kernel import epochs
+from millrace.kernel import join as joining
+from millrace.model import as_of, dedup, joins, latest, lookback, lookup, match, top, windows
+from tests.kernel import chains, epochs
 from tests.kernel.epochs import SECOND, hopping
 from tests.kernel.parts import LAG_S, START, TABLE, Event, Part, us
 
@@ -306,9 +305,13 @@ def _change_us(offset: int) -> int:
     return us(START) + (offset * 5 - offset % 4 * 6) * SECOND
 
 
-def _as_of(rows: DataFrame, records: DataFrame) -> DataFrame:
+def _timed(records: DataFrame) -> DataFrame:
     seconds = F.expr("offset * 5 - offset % 4 * 6")
-    timed = records.withColumn("timestamp", F.timestamp_seconds(F.lit(us(START) // SECOND) + seconds))
+    return records.withColumn("timestamp", F.timestamp_seconds(F.lit(us(START) // SECOND) + seconds))
+
+
+def _as_of(rows: DataFrame, records: DataFrame) -> DataFrame:
+    timed = _timed(records)
     table = timed.select(F.from_json("key", "item string, name string").alias("row")).select("row.*")
     known = lookups.Known(TABLE, timed, lambda found: found.where("error is null"), lambda _: timed)
     late = mr.late.allow("20 seconds")
@@ -342,81 +345,40 @@ def _replaced(before: as_of.Answer | None) -> tuple[bool, Any]:
     return before is not None, None if before is None else before.row
 
 
-# Signed rows: the tables hold what the last events say, whose numbers make their columns.
-LAST = 200
-ENDS = ("groups", "once", "few")
-SIGNED_MEASURES = (
-    bags.Measure("n", "count"), bags.Measure("total", "sum", ("ax",)), bags.Measure("least", "min", ("bx",)),
-    bags.Measure("most", "max", ("ax",)), bags.Measure("different", "distinct", ("ax",)),
-    bags.Measure("mean", "avg", ("af",)),
-)  # fmt: skip
+# Events with the changes around them; so little is kept together that items have several parts.
+AROUND_S = (-12, 18)
 
 
-def _chain(chain: Any, measures: Any, few: Any) -> Any:
-    """The same steps on Spark and in the model."""
-    chain = chain.copy("a", into="once").copy("a", into="few")
-    chain = chain.join("a", "b", on=[("ak", "bk")], how="left", into="joined")
-    chain = chain.aggregate("joined", by=["ag"], measures=measures, into="groups")
-    chain = chain.select("once", few, into="once").distinct("once", into="once")
-    return chain.select("few", few, into="few").consolidate("few", into="few")
+def _join(rows: DataFrame, records: DataFrame) -> DataFrame:
+    item = F.get_json_object("key", "$.item").alias("item")
+    changes = _timed(records).select(item, F.col("offset").alias("change"), F.col("timestamp").alias("since"))
+    within: Any = tuple(f"{each} seconds" for each in AROUND_S)
+    with mock.patch.multiple(joining, MOST_INLINE=400, MOST_TOGETHER=600):
+        return mr.join(rows, changes.withWatermark("since", f"{LAG_S} seconds"), on="item", within=within)
 
 
-def _signed(rows: DataFrame, _: DataFrame) -> DataFrame:
-    said = F.expr(f"inline(array(struct(id, 1 AS diff), struct(id - {LAST} AS id, -1 AS diff)))")
-    told = rows.select(said).where("id > 0").withColumnRenamed("diff", signed.DIFF)
-    key = F.expr("if(id % 11 = 0, null, id % 5)")
-    group, real = F.expr("concat('g', id % 3)"), F.expr("cast(id % 7 as double) / 4")
-    tables = {
-        "b": (F.expr("id % 3 = 0"), [key.alias("bk"), F.col("id").alias("bx")]),
-        "a": (F.lit(True), [key.alias("ak"), group.alias("ag"), F.col("id").alias("ax"), real.alias("af")]),
-    }
-    measures = [
-        signed.Measure(each.name, each.kind, tuple(F.col(of) for of in each.of))  # type: ignore[arg-type]
-        for each in SIGNED_MEASURES
-    ]
-    chain = _chain(signed.begin(told, tables), measures, ["ak", "ag"])
-    values = [
-        F.when(F.col(signed.TAG) == table.tag, unpacked(F.col(signed.ROW), table.schema)).alias(name)
-        for name, table in chain.tables.items()
-    ]
-    found: DataFrame = chain.rows.select(signed.DIFF, *values)
-    return found
+def paired(first_s: int, last_s: int, rows: Callable[[Part], tuple[list[joins.Row], list[joins.Row]]]) -> Twin:
+    """`rows` gives an epoch's, of both streams; pairs are told by their names, which are numbers."""
+    model, told = joins.IntervalJoin(first_s * SECOND, last_s * SECOND), set[tuple[str, str]]()
+
+    def epoch(part: Part, watermark: int) -> list[Any]:
+        model.epoch(*rows(part), watermark)
+        fresh = {(one.name, two.name) for one, two in model.pairs()} - told
+        told.update(fresh)
+        return [[int(one), int(two)] for one, two in fresh]
+
+    return Twin(model, epoch)
 
 
-def _signed_row(row: Row) -> Any:
-    (name,) = (each for each in ENDS if row[each] is not None)
-    return [name, list(row[name]), row[signed.DIFF]]
+def _join_rows(part: Part) -> tuple[list[joins.Row], list[joins.Row]]:
+    events = [joins.Row(each.item, each.time, str(each.id)) for each in part.events]
+    items = [json.loads(str(each.key))["item"] for each in part.changes]
+    changes = zip(items, part.changes, strict=True)
+    return events, [joins.Row(item, _change_us(each.offset), str(each.offset)) for item, each in changes]
 
 
-def bases(last: int) -> dict[str, bags.Table]:
-    """The tables when this was the number of the last event."""
-    a, b = bags.Bag(), bags.Bag()
-    for number in range(max(1, last - LAST + 1), last + 1):
-        key = None if number % 11 == 0 else number % 5
-        if number % 3 == 0:
-            b[key, number] += 1
-        else:
-            a[key, f"g{number % 3}", number, number % 7 / 4] += 1
-    return {"a": bags.Table(("ak", "ag", "ax", "af"), a), "b": bags.Table(("bk", "bx"), b)}
-
-
-def _signed_twin() -> Twin:
-    held: dict[str, bags.Bag] = {name: bags.Bag() for name in ENDS}
-
-    def epoch(part: Part, _: int) -> list[Any]:
-        if not part.events:
-            return []
-        ended = _chain(
-            bags.Chain(bases(max(each.id for each in part.events))), SIGNED_MEASURES, {"ak": "ak", "ag": "ag"}
-        )
-        told = []
-        for name in ENDS:
-            after = ended.table(name)
-            told += [[name, list(row), diff] for row, diff in bags.difference(held[name], after).items()]
-            held[name] = after
-        return told
-
-    return Twin(held, epoch)
+def _chained(name: str) -> Specimen:
+    return Specimen(lambda rows, _: chains.told(name, rows), chains.row, lambda: Twin(*chains.twin(name)))
 
 
 SPECIMENS: dict[str, Specimen] = {
@@ -470,5 +432,6 @@ SPECIMENS: dict[str, Specimen] = {
     "as_of": Specimen(
         _as_of, lambda row: [row.id, row.name, row.corrected, row.replaces and row.replaces.name], _as_of_twin
     ),
-    "signed": Specimen(_signed, _signed_row, _signed_twin),
+    "join": Specimen(_join, _columns("id", "change"), lambda: paired(*AROUND_S, _join_rows)),
+    **{name: _chained(name) for name in chains.CHAINS},
 }

@@ -1,4 +1,4 @@
-"""Kill -9 in the middle of operators' commits, some operators each day; `make crash SEEDS=10` takes all, many times."""
+"""Kill -9 in the middle of operators' commits, some operators each day; `make crash CELLS=operators` takes all."""
 
 from __future__ import annotations
 

@@ -79,6 +79,10 @@ def made(draw: random.Random, number: int) -> list[Row]:
         for _ in range(draw.choice((0, 1, 1, 2, 3))):
             second = number * 15 + draw.randrange(0, 21, draw.choice((1, 5))) - draw.choice((0, 0, 0, 5, 10, 30, 60))
             rows.append(Row(key, max(second, 0) * SECOND, draw.randrange(10**9)))
+    # Some keys come twice: the second time just within the ttl, and late, when the watermark is past that.
+    if number in (0, 5):
+        later = TTL_S * SECOND - 1 if number else 0
+        rows += [Row((f"s{second}", None), second * SECOND + later, draw.randrange(10**9)) for second in range(20)]
     return rows
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -326,6 +327,22 @@ def alone(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str, **optio
     return signed.begin(frame, {"t": (F.lit(True), columns)}, **options)
 
 
+def test_a_row_that_goes_before_it_has_come_is_owed(spark: SparkSession, tmp_path: Path) -> None:
+    """In real time two tasks may tell it in this order. A group that has no rows meanwhile, or fewer, knows of both."""
+    told: dict[int, list[tuple[model.Row, int]]] = {}
+    for number, (x, diff) in enumerate([(7, -1), (5, 1), (7, 1), (5, -1)]):
+        put(tmp_path / "in", number, [{"k": 1, "x": x, DIFF: diff}])
+    read = spark.readStream.schema(f"k long, x long, {DIFF} int").option("maxFilesPerTrigger", 1)
+    chain = signed.begin(read.json(str(tmp_path / "in")), {"t": (F.lit(True), ["k", "x"])})
+    measures = [
+        signed.Measure("n", "count"), signed.Measure("total", "sum", (F.col("x"),)),
+        signed.Measure("least", "min", (F.col("x"),)),
+    ]  # fmt: skip
+    chain = chain.aggregate("t", by=["k"], measures=measures, into="groups")
+    drained(chain.rows, tmp_path, lambda rows, epoch: told.update({epoch: told_of(chain, rows)["groups"]}))
+    assert told == {0: [], 1: [], 2: [((1, 1, 5, 5), 1)], 3: [((1, 1, 5, 5), -1)]}
+
+
 VALUES: list[tuple[str, list[Any]]] = [
     ("long", [-(2**63), -1, 0, 2**63 - 1]),
     ("int", [-(2**31), 0, 2**31 - 1]),
@@ -423,3 +440,22 @@ def test_a_union_and_rows_in_structs_and_arrays(spark: SparkSession) -> None:
     both = chain.union(["t", "u"], into="both").consolidate("both", into="both").table("both")
     found = {(row.v.a, tuple(row.v.b or ())): row[DIFF] for row in both.collect()}
     assert found == {(1, (0.0, None)): 4, (None, ()): 2}
+
+
+def test_the_only_row_of_a_key_is_told_as_it_is_now_and_a_second_one_stops_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    epochs: list[list[tuple[str | None, int, int]]] = [
+        [("a", 1, 1), ("b", 1, 1), (None, 1, 1), ("gone", 1, 1), ("gone", 1, -1)],
+        [("a", 1, -1), ("a", 2, 1), ("b", 1, -1), (None, 1, -1), (None, 1, 1)],
+        [("a", 3, 1), ("a", 4, 1), ("a", 4, -1), ("a", 2, -1), ("b", 5, 1)],
+        [("b", 6, 1)],
+    ]
+    for number, rows in enumerate(epochs):
+        put(tmp_path / "in", number, [{"k": key, "x": x, DIFF: diff} for key, x, diff in rows])
+    read = spark.readStream.schema(f"k string, x long, {DIFF} int").option("maxFilesPerTrigger", 1)
+    chain = signed.begin(read.json(str(tmp_path / "in")), {"t": (F.lit(True), ["k", "x"])})
+    only, told = chain.only("t", by=["k"], into="only"), []
+    with pytest.raises(StreamingQueryException, match=r'MR-VIEW-KEY-REPEATED \{"k":"b","x":6\}'):
+        drained(only.table("only"), tmp_path, lambda rows, _: told.append(set(map(tuple, rows.collect()))))
+    assert told == [{("a", 1, 1), ("b", 1, 1), (None, 1, 1)}, {("a", 2, 1), ("b", 1, -1)}, {("a", 3, 1), ("b", 5, 1)}]

@@ -4,6 +4,7 @@ of every kind, random cuts, a crash; and built anew over the same rows by a batc
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,6 +25,7 @@ from millrace.model.sketches import frequent, frequent_faults, quantile, rank_er
 from millrace.model.windows import Result, Row, Windows
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel import test_windows as play
+from tests.kernel.drivers import driver
 from tests.kernel.epochs import with_input
 from tests.kernel.test_windows import KINDS, POLICIES, SECOND, START, Query, us
 from tests.rotation import todays
@@ -179,6 +181,11 @@ def test_errors_are_what_they_are_said_to_be(spark: SparkSession) -> None:
 
 
 VALUES = "text string, number double, small float, flag boolean, day date, at timestamp, cents decimal(6,2), raw binary"
+
+
+def test_quantiles_that_are_kept_again_and_again_stay_small_and_near(tmp_path: Path) -> None:
+    done = subprocess.run(driver("KllDriver", tmp_path), capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
 
 
 def test_every_type(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ from millrace.config import Settings
 from millrace.errors import PortLost, ServerNotInstalled
 from millrace.local import process
 from millrace.local.declare import is_free
-from tests import amqp, debian
+from tests import debian, rabbit
 from tests.command import until
 from tests.rotation import todays
 
@@ -45,6 +45,7 @@ class Trial:
     check: Callable[[str], None] = _no_check
     program: str = ""  # of the Debian packages that bring it
     packages: tuple[str, ...] = ()
+    unpacked: bool = False  # it comes as Debian packages that need not be installed
     tells_who_it_is: bool = True
     starts_slowly: bool = False
 
@@ -93,6 +94,11 @@ def write_row(url: str, value: str) -> None:
     sql(url, f"CREATE TABLE IF NOT EXISTS kept (value text); DELETE FROM kept; INSERT INTO kept VALUES ('{value}')")
 
 
+def write_message(url: str, value: str) -> None:
+    rabbit.declare(url, "kept")
+    rabbit.put(url, "kept", [rabbit.Put(value.encode())])
+
+
 def fit_for_capture(url: str) -> None:
     wanted = "SELECT @@log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_strict_mode"
     assert sql(url, wanted).split("\t") == ["1", "ROW", "FULL", "FULL", "1"]
@@ -105,6 +111,16 @@ def refuses_stale_versions(url: str) -> None:
     http("PUT", f"{url}/versions/_doc/1?version=5&version_type=external", "{}")
     with pytest.raises(urllib.error.HTTPError, match="409"):
         http("PUT", f"{url}/versions/_doc/1?version=4&version_type=external", "{}")
+
+
+def search_trial(server: str) -> Trial:
+    return Trial(
+        server,
+        write=lambda url, value: http("PUT", f"{url}/kept/_doc/1", json.dumps({"value": value})),
+        read=lambda url: str(json.loads(http("GET", f"{url}/kept/_doc/1"))["_source"]["value"]),
+        check=refuses_stale_versions,
+        starts_slowly=True,
+    )
 
 
 TRIALS = [
@@ -129,10 +145,9 @@ TRIALS = [
     ),
     Trial(
         "rabbitmq",
-        write=lambda url, value: amqp.put(url, "kept", value.encode()),
-        read=lambda url: amqp.take(url, "kept").decode(),
-        program="/usr/lib/rabbitmq/bin/rabbitmq-server",
-        packages=("rabbitmq-server",),
+        write=write_message,
+        read=lambda url: rabbit.take(url, "kept")[0].body.decode(),
+        unpacked=True,
         starts_slowly=True,
     ),
     Trial(
@@ -142,13 +157,8 @@ TRIALS = [
         tells_who_it_is=False,
         starts_slowly=True,
     ),
-    Trial(
-        "opensearch",
-        write=lambda url, value: http("PUT", f"{url}/kept/_doc/1", json.dumps({"value": value})),
-        read=lambda url: str(json.loads(http("GET", f"{url}/kept/_doc/1"))["_source"]["value"]),
-        check=refuses_stale_versions,
-        starts_slowly=True,
-    ),
+    search_trial("opensearch"),
+    search_trial("elasticsearch"),
 ]
 
 
@@ -158,6 +168,8 @@ def test_what_was_acknowledged_survives_kill_9_and_down(trial: Trial, folder: Pa
     if trial.program:
         debian.require(Path(trial.program), *trial.packages)
     settings = config.load(folder)
+    if trial.unpacked:
+        debian.require_unpacked(settings, trial.server)
     names = (trial.server,)
     with local.held(settings, names) as addresses:
         url = addresses[trial.server]

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from millrace.config import Kafka, Secret, Settings
-from millrace.errors import KafkaOptionInvalid, KafkaUnreachable, SecretMissing
+from millrace.errors import KafkaOptionInvalid, KafkaUnreachable, SecretMissing, TopicUnknown
 from millrace.log import Log
 from millrace.log.connection import complaints
+from millrace.log.topics import Topics
 
 CANARY = "canary-7f3a"
 
@@ -44,6 +45,25 @@ except Exception as error:
     assert reason in done.stdout
     assert bootstrap in done.stdout
     assert done.stdout.count("\n") == 1
+
+
+class _Metadata:
+    def __init__(self, *topics: str) -> None:
+        self.topics = dict.fromkeys(topics)
+
+
+def test_a_broker_that_starts_and_knows_no_topics_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [_Metadata(), _Metadata(), _Metadata("__consumer_offsets", "events")]
+    monkeypatch.setattr(Topics, "_metadata", lambda _: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(Topics, "list", lambda _: ())
+    topics = log_at("127.0.0.1:1").topics
+    assert topics.known("events") is None  # as the broker describes it here
+    with pytest.raises(TopicUnknown):
+        topics.known("others")
+    answers[0] = _Metadata()
+    monkeypatch.setattr("millrace.log.topics._STARTS_S", 0.1)
+    with pytest.raises(TopicUnknown):
+        topics.known("events")
 
 
 def test_an_unknown_option_is_the_users_error() -> None:

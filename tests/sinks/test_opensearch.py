@@ -1,4 +1,5 @@
-"""OpenSearch as a sink: the suite, the mapping, versions, an alias that is switched, a server that is busy."""
+"""OpenSearch as a sink: the suite, the mapping, versions, an alias that is switched, a server that is busy. On some
+days all of it on Elasticsearch too."""
 
 from __future__ import annotations
 
@@ -18,7 +19,6 @@ from urllib.parse import urlsplit
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace import local
 from millrace.config import Settings, load
 from millrace.errors import OptionInvalid, SinkColumnUnfit, SinkFailed, SinkTargetGone, SinkTargetUnfit, SinkUnreachable
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
@@ -80,18 +80,19 @@ class TestOpenSearch(SinkSuite):
         return self.way.cut()
 
 
-@pytest.fixture
-def url(settings: Settings, opensearch: str) -> str:
-    return local.address(settings, "opensearch")
+@pytest.fixture(params=["opensearch", pytest.param("elasticsearch", marks=pytest.mark.turn(1, 6))])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
 
 
 Write = Callable[..., list[RefusedRow]]
 
 
 @pytest.fixture
-def write(spark: SparkSession, settings: Settings, tmp_path: Path) -> Write:
+def write(spark: SparkSession, url: str, tmp_path: Path) -> Write:
     """Writes rows with a sign and a version, by a sink that is opened for them; gives what was refused."""
     numbers = itertools.count()
+    settings = load(tmp_path, {"MILLRACE_SINKS_OPENSEARCH_URL": url})
 
     def written(index: str, columns: str, *rows: tuple[Any, ...], key: Any = "id") -> list[RefusedRow]:
         frame = spark.createDataFrame(list(rows), f"{columns}, {DIFF} int, {VERSION} long")
@@ -182,9 +183,7 @@ def test_keys_that_no_document_can_have(url: str, write: Write) -> None:
     assert {row["id"] for row in documents(url, "keyed")} == {"é" * 256, 'quo"te\n'}
 
 
-def test_the_alias_is_switched_to_an_index_that_was_built_beside(
-    spark: SparkSession, settings: Settings, url: str, write: Write
-) -> None:
+def test_the_alias_is_switched_to_an_index_that_was_built_beside(spark: SparkSession, url: str, write: Write) -> None:
     write("switched", "id long", (1, 1, 1))
     sink = opensearch("switched", key="id")
     feed = Feed(spark.createDataFrame([], "id string").schema, ("id",))

@@ -28,7 +28,7 @@ def frame(spark: SparkSession, tables: Sequence[Made], changes: Mapping[str, Seq
     before = 0
     for table in tables:
         relation = table.relation
-        ddl += [f"{table.name}_{name} {_told(type_)}" for name, type_ in relation.columns.items()]
+        ddl += [f"{table.name}_{name} {told(type_)}" for name, type_ in relation.columns.items()]
         for row, diff in changes[table.name]:
             values = [_plain(*each) for each in zip(row, relation.columns.values(), strict=True)]
             rows.append((table.name, diff, *[None] * before, *values, *[None] * (width - before - len(values))))
@@ -36,9 +36,9 @@ def frame(spark: SparkSession, tables: Sequence[Made], changes: Mapping[str, Seq
     return spark.createDataFrame(rows, ", ".join(ddl))
 
 
-def _told(type_: types.Type) -> str:
+def told(type_: types.Type) -> str:
     if type_.element is not None:
-        return f"array<{_told(type_.element)}>"
+        return f"array<{told(type_.element)}>"
     return "string" if type_.kind in ("timestamp", "timestamptz") else types.spark(type_)
 
 
@@ -57,7 +57,7 @@ def answered(spark: SparkSession, plan: Plan, tables: Sequence[Made], changes: D
         begun[table.name] = (F.col(TABLE) == table.name, columns)
     made = chain(plan, changes, begun).table(plan.output)
     shown = [
-        F.col(f"`{name}`").cast(_told(type_)).alias(f"o{place}")
+        F.col(f"`{name}`").cast(told(type_)).alias(f"o{place}")
         if type_.kind in ("timestamp", "timestamptz", "array")
         else F.col(f"`{name}`").alias(f"o{place}")
         for place, (name, type_) in enumerate(plan.columns)

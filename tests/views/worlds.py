@@ -74,13 +74,14 @@ def tables(draw: random.Random) -> list[Made]:
 @dataclass
 class World:
     """Tables in a schema of their own; `rows` are what they hold, by table and id, and `changes` the signed rows that
-    made them."""
+    made them. `before` is an LSN just before the last commit."""
 
     connection: psycopg.Connection[Any]
     draw: random.Random
     tables: list[Made]
     rows: dict[str, dict[int, tuple[Any, ...]]] = field(default_factory=dict)
     changes: dict[str, list[tuple[tuple[Any, ...], int]]] = field(default_factory=dict)
+    before: int = 0
 
     def create(self) -> None:
         self.connection.execute("DROP SCHEMA IF EXISTS fuzz CASCADE")
@@ -99,6 +100,9 @@ class World:
         changes = self.draw.choice((1, 2, 4, 8)) if any(self.rows.values()) else 36
         for table in self.draw.choices(self.tables, k=changes):
             self._change(table, happened[table.name])
+        found = self.connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
+        assert found is not None
+        self.before = int(found[0])
         self.connection.commit()
         return happened
 

@@ -50,10 +50,15 @@ def truncate_topic(capture: Capture) -> str:
     return f"{capture.name}.truncates"
 
 
+def marks_topic(capture: Capture) -> str:
+    """Where the connector says up to which commit everything is in the tables' topics (`Marks.java`)."""
+    return f"_millrace.marks.{capture.name}"
+
+
 def own_topics(capture: Capture) -> tuple[str, ...]:
     """What the connector writes besides the tables."""
     told = (heartbeat_topic(capture), notification_topic(capture), truncate_topic(capture), message_topic(capture))
-    return (*told, capture.topic(own_tables(capture)[0]))
+    return (*told, marks_topic(capture), capture.topic(own_tables(capture)[0]))
 
 
 def postgres(
@@ -87,6 +92,7 @@ def postgres(
         "publication.name": capture.publication_name,
         "publication.autocreate.mode": "disabled",  # ours or the DBA's: of just these tables
         "slot.name": capture.slot_name,
+        "millrace.marks": settings.named(marks_topic(capture)),
         "millrace.slot.own": str(capture.slot is None).lower(),
         "slot.failover": str(capture.failover).lower(),
         "signal.data.collection": signal,

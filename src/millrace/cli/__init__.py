@@ -32,12 +32,14 @@ def parser() -> argparse.ArgumentParser:
         groups,
         lint,
         project,
+        queues,
         rebuild,
         servers,
         state,
         tables,
         topics,
         verify,
+        views,
     )
 
     root = Parser(
@@ -47,9 +49,8 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    for noun in (
-        project, apps, state, lint, servers, captures, tables, verify, rebuild, topics, groups, deadletters, events,
-    ):  # fmt: skip
+    captured = (captures, tables, views, verify, rebuild)
+    for noun in (project, apps, state, lint, servers, *captured, topics, groups, deadletters, queues, events):
         noun.add(commands)
     return root
 

@@ -5,6 +5,7 @@ checkpoints/<app>/<flow>/
     flow.json       this record
     progress.json   how it stands, for whoever looks
     lock, holder.json, seen
+    filling.json    of a view: up to where its tables are read for the first time
     sinks/<sink>/   what a sink owes, and the ledger of one whose target has no place for it
 """
 
@@ -21,6 +22,7 @@ from millrace.engine.plan import Flow
 from millrace.engine.sources import Source
 from millrace.engine.stopping import epochs
 from millrace.engine.tables import TableSource
+from millrace.engine.viewed import ViewedSource
 from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChanged
 from millrace.flow.histories import Kept
 from millrace.flow.operators import Operator
@@ -30,8 +32,10 @@ from millrace.sinks.disk import write_whole
 _WORDS_SHOWN = 80
 
 CHECKPOINT, RECORD, SINKS = "checkpoint", "flow.json", "sinks"
+# Up to which position the first reading of a view goes, before which it is not whole.
+FILLING = "filling.json"
 
-AnySource: TypeAlias = Source | TableSource
+AnySource: TypeAlias = Source | TableSource | ViewedSource
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def set_aside(folder: Path) -> Path | None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = folder / f"{CHECKPOINT}.{stamp}"
     old.rename(aside)
-    for name in (RECORD, SINKS):
+    for name in (RECORD, SINKS, FILLING):
         if (folder / name).exists():
             (folder / name).rename(aside / name)
     return aside

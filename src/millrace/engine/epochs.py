@@ -6,6 +6,7 @@ crash: so the two files N-1 and N say what N reads, while it runs and afterwards
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from millrace.engine.stopping import epochs
 from millrace.sinks.ledger import Epoch, ranges_of
 
+# No topic's name begins so: what stands there is a position of a database.
+POSITION = "@"
 _HEAD = 2  # the format's version, then the epoch's metadata, then one line a source
 
 
@@ -45,9 +48,28 @@ def offsets_in(path: Path) -> list[Mapping[str, Mapping[str, int]]]:
     return [_offsets(line) for line in path.read_text(encoding="utf-8").splitlines()[_HEAD:]]
 
 
+def positions(checkpoint: Path, number: int) -> dict[str, int]:
+    """Of an epoch that ends where transactions do (`Cut.java`): for each database up to which LSN it has them all."""
+    path = checkpoint / "offsets" / str(number)
+    found: dict[str, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines()[_HEAD:] if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            read = json.loads(line)
+            found |= {name[1:]: each["lsn"] for name, each in read.items() if name.startswith(POSITION)}
+    return found
+
+
+def began_ms(checkpoint: Path, number: int) -> int:
+    """When an epoch was planned."""
+    lines = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    return int(json.loads(lines[1])["batchTimestampMs"])
+
+
 def _offsets(line: str) -> Mapping[str, Mapping[str, int]]:
     try:
         found = json.loads(line)
     except ValueError:  # "-": nothing was read of this source yet
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {topic: parts for topic, parts in found.items() if not topic.startswith(POSITION)}

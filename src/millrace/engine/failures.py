@@ -22,6 +22,7 @@ from millrace.engine.plan import Flow
 from millrace.errors import (
     BodyFailed,
     CheckpointOlder,
+    CheckpointsUnshared,
     EpochTorn,
     FlowFailed,
     FlowRefused,
@@ -35,6 +36,7 @@ from millrace.errors import (
     StateNewer,
     TableChanged,
     TransactionTimeout,
+    ViewKeyRepeated,
     Where,
 )
 from millrace.flow import Stream
@@ -56,11 +58,15 @@ _CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
 _UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
 # What the kernel says of state in a form that it does not know (`Stored.java`).
 _NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
+# … of a view two of whose rows have the same key (`SignedOnly.java`)
+_REPEATED = re.compile(rf"{ViewKeyRepeated.code} (.*)")
 # … of an epoch that it may not, or cannot, deliver exactly once (`Refused.java`)
 _DELIVERY = re.compile(r"(MR-[A-Z-]+)((?: -?\d+)*)")
 _FENCED = ("ProducerFencedException", "InvalidProducerEpochException")
 # … and of a key with too many partial matches (`Partials.java`).
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
+# What an executor says that does not mount the checkpoints (`CheckpointFiles.java`).
+_UNSHARED = re.compile(rf"{CheckpointsUnshared.code} (\S+) \[(.+?)\]")
 
 
 def newer(flow: str, error: Exception) -> StateNewer | None:
@@ -94,6 +100,11 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return StateNewer(flow=stream.name, found=found[1], known=found[2], where=stream.where)
     if found := _CROWDED.search(text):
         return MatchCrowded(flow=stream.name, most=found[1], where=stream.where)
+    if found := _UNSHARED.search(text):
+        return CheckpointsUnshared(flow=stream.name, host=found[1], folder=found[2], where=stream.where)
+    if found := _REPEATED.search(text):
+        key = ", ".join(getattr(getattr(stream, "view", None), "key", ()))
+        return ViewKeyRepeated(view=stream.name, key=key, row=found[1][:_LONGEST], where=stream.where)
     if undelivered := _undelivered(stream, text):
         return undelivered
     ours = _ours(text)

@@ -25,6 +25,7 @@ from millrace.engine.restarts import MOST_TRIES_ONCE
 from millrace.engine.standing import SinkStanding
 from millrace.engine.switching import BEGUN, refuse_unfinished
 from millrace.errors import EpochsOwed, MillraceError, ServerError, SinkFailed, UserError
+from millrace.failpoint import FailPoint
 from millrace.flow import Delivery
 from millrace.log import Log
 from millrace.sinks.contract import Feed, Writer
@@ -209,6 +210,7 @@ class Lane(threading.Thread):
             self._due = time.monotonic() + min(_AGAIN_S * 2.0**self._failures, MOST_AGAIN_S)
             self._failures += 1
         else:
+            FailPoint.OWED_PAID.reached(self.delivery.name)
             with self._changed:
                 self._owed.written(epoch)
                 if not self._owed.epochs:
@@ -219,10 +221,13 @@ class Lane(threading.Thread):
         checked = self.delivery.asked not in ("at least once", "at most once")
         given = epoch if checked else Epoch(epoch.flow, epoch.number, epoch.ranges, checked=False)
         try:
-            self._opened().write(given, rows, lambda refused: self._refusals.keep(self._flow, epoch.number, refused))
+            writer = self._opened()
+            FailPoint.SINK_BEFORE.reached(self.delivery.name)
+            writer.write(given, rows, lambda refused: self._refusals.keep(self._flow, epoch.number, refused))
         except BaseException:
             self._close()
             raise
+        FailPoint.SINK_AFTER.reached(self.delivery.name)
         self._epoch, self._trouble, self._failures, self._due = epoch.number, None, 0, 0.0
 
     def _opened(self) -> Writer:
@@ -254,7 +259,9 @@ class Lane(threading.Thread):
                 self._changed.wait(_LOOK_S)
         if self._lasting is not None:
             raise self._lasting
+        FailPoint.OWED_BEFORE.reached(self.delivery.name)
         self._owed.put(epoch, rows)
+        FailPoint.OWED_AFTER.reached(self.delivery.name)
         with self._changed:
             self._attempt = None
             self._changed.notify_all()

@@ -111,8 +111,13 @@ def acquire(spark: SparkSession, folder: Path, flow: str) -> Lock:
     _held_here.add(folder)
     last = _read(folder)
     own = this_process(flow, last.incarnation + 1 if last else 1)
-    write_whole(folder / HOLDER, json.dumps(vars(own), indent=2))
-    return Lock(folder, own, (folder / LOCK).stat().st_ino, channel)
+    lock = Lock(folder, own, (folder / LOCK).stat().st_ino, channel)
+    try:
+        write_whole(folder / HOLDER, json.dumps(vars(own), indent=2))
+    except BaseException:  # a full disk: the next try would find the flow locked by this very process
+        lock.release()
+        raise
+    return lock
 
 
 def this_process(flow: str, incarnation: int = 0) -> Holder:

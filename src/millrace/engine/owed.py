@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.errors import Where
+from millrace.failpoint import FailPoint
 from millrace.kernel.calling import quoted
 from millrace.sinks.contract import DIFF, VERSION, Feed
 from millrace.sinks.disk import sync, write_whole
@@ -24,7 +25,7 @@ from millrace.sinks.ledger import Epoch, due, entry_text
 
 FOLDER = "owed"
 _DIGITS = 12
-_EPOCH, _ROWS, _DRAFT = "epoch.json", "rows", "draft"
+_EPOCH, _ROWS, _DRAFT, _PAID = "epoch.json", "rows", "draft", "paid"
 
 
 class Owed:
@@ -55,6 +56,7 @@ class Owed:
         rows.write.parquet((draft / _ROWS).absolute().as_uri())
         write_whole(draft / _EPOCH, entry_text(epoch))
         sync(draft)
+        FailPoint.OWED_WRITTEN.reached(self._sink)
         path = self._path(epoch)
         draft.rename(path)
         with self._guard:
@@ -75,8 +77,11 @@ class Owed:
         return rows.select(*columns, DIFF, VERSION)
 
     def written(self, epoch: Epoch) -> None:
-        path = self._path(epoch)
-        shutil.rmtree(path)
+        path, aside = self._path(epoch), self._folder / _PAID
+        # In one step: one of which a crash left the number and not the rows could never be written.
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        shutil.rmtree(aside)
         with self._guard:
             self._sizes.pop(path, None)
 

@@ -1,34 +1,37 @@
 """Which streams run as one flow: those that do nothing but read the same table share it, and so its state is kept once.
 
 A stream that keeps state of its own over a table (it says `emit`), that reads more than the table, or that answers in
-real time, is a flow alone. Sinks are written by the flow of what they are of; a topic that has sinks has a flow for
-them.
+real time, is a flow alone, and so is a view. Sinks are written by the flow of what they are of; a topic that has sinks
+has a flow for them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millrace.errors import ViewNotRun, Where
-from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic
+from millrace.errors import Where
+from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic, View
 from millrace.flow.nodes import TopicGuarantee
 
 
 @dataclass(frozen=True)
 class Flow:
     """One Spark query with one checkpoint. `shared` is the table that all its streams read and nothing else, `topic`
-    one that is read only for its `sinks`."""
+    one that is read only for its `sinks`; a `view` is a flow of its own."""
 
     name: str
     streams: tuple[Stream, ...]
     shared: Table | None = None
     sinks: tuple[Delivery, ...] = ()
     topic: Topic | None = None
+    view: View | None = None
 
     @property
-    def reads(self) -> tuple[Readable, ...]:
+    def reads(self) -> tuple[Readable | View, ...]:
         if alone := self.shared or self.topic:
             return (alone,)
+        if self.view is not None:
+            return tuple(dict.fromkeys(self.view.reads))
         return tuple(dict.fromkeys(source for stream in self.streams for source in stream.reads))
 
     @property
@@ -44,22 +47,20 @@ class Flow:
     @property
     def delivery(self) -> TopicGuarantee:
         """The strongest that one of its streams asks for: they are written together."""
+        if self.view is not None:
+            return "exactly once"
         asked = {stream.delivery for stream in self.streams}
         return "exactly once" if "exactly once" in asked else "at least once"
 
     @property
     def where(self) -> Where:
+        if self.view is not None:
+            return self.view.where
         return self.streams[0].where if self.streams else self.sinks[0].where
 
     def feeds(self, other: Flow) -> bool:
-        outputs = {stream.output for stream in self.streams}
+        outputs: set[object] = {stream.output for stream in self.streams} | {self.view}
         return self is not other and any(source in outputs for source in other.reads)
-
-
-def refuse_views(graph: Graph) -> None:
-    if graph.views:
-        names = ", ".join(view.name for view in graph.views)
-        raise ViewNotRun(app=graph.app, names=names, where=graph.views[0].where)
 
 
 def flows_of(graph: Graph) -> tuple[Flow, ...]:
@@ -71,6 +72,8 @@ def flows_of(graph: Graph) -> tuple[Flow, ...]:
             name = node.name if shared is None else shared.name
             made = flows.get(name) or Flow(name, (), shared)
             flows[name] = replace(made, streams=(*made.streams, node))
+        elif isinstance(node, View):
+            flows[node.name] = Flow(node.name, (), view=node)
         elif isinstance(node, Delivery):
             name, of = _flow_of(node), node.of
             empty = Flow(name, (), of if isinstance(of, Table) else None, (), of if isinstance(of, Topic) else None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from millrace.engine.epochs import POSITION
 from millrace.engine.sources import ARRIVED, DEAD
 from millrace.flow.lateness import ALLOWED, LATE_METRIC, REFUSED
 from millrace.flow.matches import PARTIAL_METRIC
@@ -127,6 +128,8 @@ def spans_of(report: Mapping[str, Any], metrics: Mapping[str, str]) -> list[Span
     for source in report["sources"]:
         starts = source.get("startOffset") or {}
         for outside, end in (source.get("endOffset") or {}).items():
+            if outside.startswith(POSITION):
+                continue
             spans.append(Span(outside, starts.get(outside), end, _dead(report, metrics[outside])))
     return spans
 

@@ -117,7 +117,11 @@ def _hindrance(stream: Stream, node: Any) -> str | None:
         return f"the Python function {function}"
     if name == "Join":
         both = all(child.isStreaming() for child in listed(node.children()))
-        return "a join of two streams by Spark (`mr.join` of pairs alone can)" if both else None
+        return (
+            "a join of two streams by Spark (`mr.join` of pairs of two topics can, by a key that is not a double)"
+            if both
+            else None
+        )
     if name == "Aggregate":
         if any("session_window" in each.sql() for each in listed(node.groupingExpressions())):
             return "Spark's session_window"

@@ -26,17 +26,18 @@ from pyspark.sql import SparkSession
 from millrace.capture import Captures
 from millrace.config import Settings
 from millrace.engine import definition, failures, lock, realtime, running
+from millrace.engine.applying import Appliers
 from millrace.engine.deadletters import DeadLetters
 from millrace.engine.keeping import FINISH_S, Keeping
 from millrace.engine.places import Places
-from millrace.engine.plan import Flow, flows_of, refuse_views
+from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
 from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
-from millrace.engine.standing import Board, Standing, State
+from millrace.engine.standing import Board, Standing, State, tell_troubles
 from millrace.engine.tending import Tending
 from millrace.engine.traffic import TrafficThread, renew
 from millrace.engine.waiting import Waiting
@@ -108,7 +109,6 @@ class Run:
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
-        refuse_views(self.graph)
         names = [part for flow in flows_of(self.graph) for part in flow.parts]
         for name in (*self.only, *self.fresh):
             if name not in names:
@@ -125,12 +125,13 @@ class Run:
         self._log_file = log_file(self.settings)
         self._waiting = Waiting((), once=self.once, unread=self._unread, busy=self._busy)
         self._keeping = Keeping(self._log_file)
+        self._applying = Appliers(self._log, self.graph.app)
 
     @property
     def planned(self) -> tuple[Flow, ...]:
         """The flows to run. One that several streams share runs for all of them, or its readers would drift apart."""
         wanted = set(self.only)
-        flows = flows_of(self.graph)
+        flows = [flow for flow in flows_of(self.graph) if self.replay is None or flow.view is None]
         return tuple(flow for flow in flows if not wanted or wanted & set(flow.parts))
 
     def __enter__(self) -> Run:
@@ -202,7 +203,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether nothing runs and nothing waits to run: with `once`, everything has been read."""
-        return self._over and not self._keeping.busy
+        return self._over and not self._keeping.busy and not self._applying.busy
 
     @property
     def _over(self) -> bool:
@@ -221,8 +222,10 @@ class Run:
         try:
             self._end_flows(wait_s)
             heard = self._hear(self.flows.values())
+            self._applying.finish(deadline)
             letters = self._keeping.finish(min(max(deadline - time.monotonic(), 0), FINISH_S))
-            owed = letters or next((owed for flow in self.flows.values() if (owed := flow.owes())), None)
+            owing = [*(flow.owes() for flow in self.flows.values()), *self._applying.troubles().values()]
+            owed = letters or next((owed for owed in owing if owed), None)
             self._raise_failure()
             if owed is not None:
                 raise owed
@@ -240,6 +243,7 @@ class Run:
         if self._own_session:
             self._places.end()
             self._keeping.end()
+            self._applying.end()
             for maker in self.makers:
                 maker.stop(0)
             kill()
@@ -310,7 +314,7 @@ class Run:
         self._end(flow, error)
         if self._over:
             self._raised = True
-            raise next(iter(self.failed.values()))
+            raise error  # the others were told when they came
 
     def _end(self, flow: Flow, error: MillraceError) -> None:
         """For this run."""
@@ -361,6 +365,7 @@ class Run:
         self._board.show(self.standings, time.monotonic(), at_last=True)
         self._keeping.end()
         self._places.finish()
+        self._applying.end()
         for flow in self.flows.values():
             flow.release()
         self.flows.clear()
@@ -400,6 +405,10 @@ class Run:
                 if not jvm_lives():
                     raise
                 self._fail(flow, failures.run_failed(flow, error, self._log_file))
+            except OSError as error:  # a full disk; a JVM that is gone hangs up
+                if isinstance(error, ConnectionError) or not jvm_lives():
+                    raise
+                self._fail(flow, FlowFailed(flow=flow.name, reason=str(error), log=self._log_file))
 
     def _unread(self, flow: Flow) -> list[str]:
         """Of a flow that begins, the tables of which only some rows are read yet."""
@@ -431,6 +440,7 @@ class Run:
         )
         self.flows[flow.name] = started
         self._begun.add(flow.name)
+        self._applying.begin(flow)
         if aside:
             self.aside[flow.name] = aside
         for source in started.sources if self.replay is None else ():
@@ -464,12 +474,7 @@ class Run:
 
     def _tell_troubles(self) -> None:
         owed = {name: owed for name, flow in self.flows.items() if (owed := flow.owes())}
-        troubles = {**owed, **self._keeping.troubles()}
-        for name, standing in self.standings.items():
-            trouble = troubles.get(name)
-            if trouble is not None and standing.trouble is None:
-                _logger.warning("%s: %s", name, trouble)
-            self.standings[name] = standing.troubled(None if trouble is None else str(trouble))
+        tell_troubles(self.standings, {**owed, **self._applying.troubles(), **self._keeping.troubles()})
 
     def _becomes(self, flow: str, state: State, error: str | None = None) -> None:
         self.standings[flow] = self.standings[flow].becomes(state, error)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millrace import durations
-from millrace.engine import definition, failures, realtime
+from millrace.engine import definition, failures, realtime, view_outlet
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
 from millrace.engine.epochs import offsets_in
@@ -34,9 +34,11 @@ from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
+from millrace.engine.viewed import ViewedSource
+from millrace.engine.whole import refuse_damaged, sweep
 from millrace.engine.writing import Deliver, FlowPlan
 from millrace.errors import MillraceError, RecordsGone, TableStale
-from millrace.flow import Readable, Topic
+from millrace.flow import Readable, Topic, View
 from millrace.flow.operators import noting
 from millrace.log import Log
 
@@ -165,9 +167,12 @@ def start(
     try:
         anew = set(fresh) & set(flow.parts)
         aside = definition.set_aside(folder) if len(anew) == len(flow.parts) else None
+        if flow.view is not None and log.data_source.format == "kafka":
+            view_outlet.begin(flow.view, folder, log, afresh=not committed(folder / definition.CHECKPOINT))
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
         old = made.old
         refuse(flow, made, folder, log)
+        sweep(folder / definition.CHECKPOINT)
         if made.slots:
             realtime.check_slots(spark, flow, made.slots, slots_taken)
         if made.sinks is not None:
@@ -232,6 +237,9 @@ def planned(
     own = spark.newSession()
     own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
     own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
+    if flow.view is not None:  # whatever the user's own functions are to have
+        own.conf.set("spark.sql.ansi.enabled", "true")
+        own.conf.set("spark.sql.session.timeZone", "UTC")
     old = definition.remembered(folder)
     if old is not None:
         # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
@@ -260,7 +268,8 @@ def planned(
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
-    """Refuses to go on with a checkpoint that does not fit."""
+    """Refuses to go on with a checkpoint that is damaged, or does not fit."""
+    refuse_damaged(flow, folder / definition.CHECKPOINT)
     if made.old is None:
         return
     definition.check_operators(flow, folder, made.old, made.new)
@@ -268,9 +277,11 @@ def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:
     _refuse_stale(flow, made.sources, folder, log)
 
 
-def source_of(readable: Readable, log: Log, group: str, replay: Replay | UpTo | None = None) -> AnySource:
+def source_of(readable: Readable | View, log: Log, group: str, replay: Replay | UpTo | None = None) -> AnySource:
     if isinstance(readable, Topic):
         return Source.of(readable, log, group, None if replay is None else replay.bounds(readable.name, log))
+    if isinstance(readable, View):
+        return ViewedSource.of(readable, log, group)
     return TableSource.of(readable, log, group, replay if isinstance(replay, UpTo) else None)
 
 
@@ -325,7 +336,7 @@ def _refuse_stale(flow: Flow, sources: tuple[AnySource, ...], folder: Path, log:
     marks = [folder / SEEN, *(folder / definition.CHECKPOINT / "commits" / str(epoch) for epoch in done[-1:])]
     seen = max((mark.stat().st_mtime for mark in marks if mark.exists()), default=None)
     for source in sources:
-        if isinstance(source, TableSource) and seen is not None:
+        if not isinstance(source, Source) and seen is not None:
             stay_ms = int(log.topics.config(source.name).get("delete.retention.ms", DAY_MS))
             away_ms = (time.time() - seen) * 1000
             if away_ms > stay_ms:

@@ -30,11 +30,13 @@ from pyspark.sql import SparkSession
 
 from millrace import kernel
 from millrace.config import Settings
+from millrace.engine.shipping import packed
 from millrace.errors import SessionElsewhere, SessionFailed
 from millrace.local import jars, java
 
 LOG_NAME = "spark.log"
 CONSOLE_NAME = "spark-console.log"
+MODULES_NAME = "modules.zip"
 LOG_SIZE_MB = 20
 LOG_FILES = 5
 JVM_END_S = 15
@@ -80,8 +82,7 @@ def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSessi
     executable = java.find()
     logs = log_folder(settings)
     scratch = _scratch(settings)
-    # Workers would take `python3` from PATH, which need not be the one that has the user's packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = _python(settings, master), sys.executable
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("JAVA_HOME", str(executable.resolve().parent.parent))
@@ -108,7 +109,18 @@ def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSessi
         except Exception as error:
             raise SessionFailed(master=master, reason=_first_line(error), log=logs / LOG_NAME) from error
     _quiet_accumulators(context)
+    if not is_local(master) and (modules := packed((Path.cwd(), settings.folder), scratch / MODULES_NAME)):
+        context.addPyFile(str(modules))
     return SparkSession(context)
+
+
+def _python(settings: Settings, master: str) -> str:
+    """What runs Python in tasks. Spark would take `python3` from PATH, which need not be the one that has the user's
+    packages. On a cluster it is at the driver's path, unless somebody says another one."""
+    if is_local(master):
+        return sys.executable
+    named = settings.spark.revealed().get("spark.pyspark.python")
+    return named or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _quiet_pyspark() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ SHOW_S = 1.0
 # waiting: for those that feed it. restarting: it failed, and is started again soon. failed: not again in this run.
 # ended: it has read what was there, or was stopped.
 State: TypeAlias = Literal["waiting", "running", "restarting", "failed", "ended"]
+
+_logger = logging.getLogger("millrace.engine")
 
 
 def _now() -> datetime:
@@ -148,6 +151,15 @@ class Board:
                 with contextlib.suppress(OSError):
                     write(self._folder / flow, current)
                 self._shown[flow] = (now, current)
+
+
+def tell_troubles(standings: MutableMapping[str, Standing], troubles: Mapping[str, Exception]) -> None:
+    """What is wrong beside each flow now; a warning for what is new."""
+    for name, standing in standings.items():
+        trouble = troubles.get(name)
+        if trouble is not None and standing.trouble is None:
+            _logger.warning("%s: %s", name, trouble)
+        standings[name] = standing.troubled(None if trouble is None else str(trouble))
 
 
 def write(folder: Path, standing: Standing) -> None:

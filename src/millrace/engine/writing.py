@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from millrace.engine import failures, output, realtime
+from millrace.engine import failures, output, realtime, viewed, viewing
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
 from millrace.engine.fanout import Fanout
@@ -23,8 +23,10 @@ from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
+from millrace.engine.view_outlet import ViewOutlet
+from millrace.engine.viewed import ViewedSource
 from millrace.errors import MillraceError
-from millrace.flow import Delivery, Readable, Stream
+from millrace.flow import Delivery, Readable, Stream, View
 from millrace.flow.nodes import Deliverable
 from millrace.flow.operators import Operator
 from millrace.log import Log
@@ -59,7 +61,13 @@ class FlowPlan:
         of."""
         if self.flow.shared is not None:
             return self._of_table()
-        frames = {source.readable: source.stream(self.spark, self.clocks, self.once) for source in self.sources}
+        if self.flow.view is not None:
+            return self._of_view(self.flow.view)
+        frames: dict[Any, DataFrame] = {
+            source.readable: source.stream(self.spark, self.clocks, self.once)
+            for source in self.sources
+            if not isinstance(source, ViewedSource)
+        }
         if self.flow.topic is not None:
             return self._of_topic(frames[self.flow.topic])
         return self._of_stream(frames, noted)
@@ -76,6 +84,13 @@ class FlowPlan:
             fanout.check(stream, signed, results[stream])
         fanout.sinks = self._deliver(results, source.captured.key)
         return whole.writeStream.foreachBatch(fanout).outputMode("append"), None, whole
+
+    def _of_view(self, view: View) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
+        plan = viewed.plan_of(view, self.log)
+        viewed.refuse(view, plan, self.log)
+        rows = viewing.rows(self.spark, view, plan, self.sources, self.log, self.clocks, self.once)
+        outlet = ViewOutlet(view, plan, self.topic_sink, self.folder)
+        return rows.writeStream.foreachBatch(outlet).outputMode("append"), rows, rows
 
     def _of_topic(self, rows: DataFrame) -> tuple[DataStreamWriter, None, DataFrame]:
         assert self.flow.topic is not None

@@ -25,6 +25,7 @@ from millrace.errors.kernel import *  # noqa: F403
 from millrace.errors.local import *  # noqa: F403
 from millrace.errors.log import *  # noqa: F403
 from millrace.errors.machine import *  # noqa: F403
+from millrace.errors.queues import *  # noqa: F403
 from millrace.errors.serve import *  # noqa: F403
 from millrace.errors.sinks import *  # noqa: F403
 from millrace.errors.testing import *  # noqa: F403

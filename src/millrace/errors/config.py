@@ -47,6 +47,12 @@ class SinkServerUnknown(UserError):
     fix = 'add [sinks.{name}] with url = "env:NAME" to millrace.toml'
 
 
+class QueueServerUnknown(UserError):
+    code = "MR-QUEUE-SERVER-UNKNOWN"
+    text = "there is no RabbitMQ named {name!r} in the configuration{hint}"
+    fix = 'add [queues.{name}] with url = "env:NAME" to millrace.toml'
+
+
 class DurationInvalid(UserError):
     code = "MR-DURATION-INVALID"
     text = "{text!r} is not a duration"

@@ -47,6 +47,12 @@ class StateNewer(UserError):
     fix = "run it with that version, or start it again from its oldest records with `millrace run --fresh {flow}`"
 
 
+class CheckpointsUnshared(UserError):
+    code = "MR-CHECKPOINTS-UNSHARED"
+    text = "the executor on {host} does not see the checkpoint of flow {flow!r}, in {folder}"
+    fix = "mount one folder at the same path on the driver and every executor, and name it as `checkpoints` in [spark]"
+
+
 class CheckpointUnknown(UserError):
     code = "MR-CHECKPOINT-UNKNOWN"
     text = "there is no checkpoint of a flow {flow!r} here{hint}"
@@ -147,6 +153,15 @@ class EpochTorn(UserError):
         "({lost}) expired before the flow came back"
     )
     fix = "rebuild what it feeds: delete its topic, and start it from its oldest records with `millrace run --fresh`"
+
+
+class CheckpointDamaged(UserError):
+    code = "MR-CHECKPOINT-DAMAGED"
+    text = "the checkpoint of flow {flow!r} is damaged: {file} is not whole ({reason})"
+    fix = (
+        "put that file back from a copy; without one, begin the flow anew with `millrace run --fresh {flow}`, and "
+        "rebuild what it feeds"
+    )
 
 
 class CheckpointOlder(UserError):

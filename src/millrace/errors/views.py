@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.errors.base import UserError
+from millrace.errors.base import ServerError, UserError
 
 
 class ViewRefused(UserError):
@@ -13,5 +13,35 @@ class ViewRefused(UserError):
 
 class ViewNotRun(UserError):
     code = "MR-VIEW-NOT-RUN"
-    text = "app {app!r} has views ({names}), which this version plans and does not run yet"
-    fix = "leave them out, or look at them with `millrace graph`"
+    text = "the view {view!r} is not run: {reason}"
+    fix = "{remedy}"
+
+
+class ViewKeyRepeated(UserError):
+    code = "MR-VIEW-KEY-REPEATED"
+    text = "two rows of the view {view!r} have the same key ({key}), one of them is {row}"
+    fix = "choose key columns that tell its rows apart, or group by them; then `millrace run --fresh {view}`"
+
+
+class ViewStoreUnfit(UserError):
+    code = "MR-VIEW-STORE-UNFIT"
+    text = "the view store does not take the view {view!r}: {reason}"
+    fix = "see to it in the store, or name another one under [views] url"
+
+
+class ViewStoreUnreachable(ServerError):
+    code = "MR-VIEW-STORE-UNREACHABLE"
+    text = "the view store does not answer: {reason}"
+    fix = "start it, or see to [views] url; what it lacks stays in the changelog topics and is applied when it is back"
+
+
+class ViewUnknown(UserError):
+    code = "MR-VIEW-UNKNOWN"
+    text = "the view store has no view {view!r}{hint}"
+    fix = "run the app that defines it first"
+
+
+class ViewBehind(ServerError):
+    code = "MR-VIEW-BEHIND"
+    text = "the view {view!r} is true up to {reached}, and {wanted} was waited for {seconds} s"
+    fix = "see whether its flow runs (`millrace status`), or wait for longer"

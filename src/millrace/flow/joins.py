@@ -37,6 +37,7 @@ from millrace.flow.operators import note
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import join as kernel
 from millrace.kernel.calling import quoted
+from millrace.kernel.kept import About
 from millrace.kernel.told import KIND, RESULT
 
 How: TypeAlias = Literal["inner", "left", "full"]
@@ -180,7 +181,8 @@ def _joined(
     sides = (*ours.sides, _side(right, at, ours.keys, within_us))
     grown = _Ours(ours.keys, sides, (*ours.times, at), columns)
     note(grown.told(), f"late rows: {drop()}")
-    told = lateness.told("join", lambda: kernel.join(sides), drop(), where)
+    about = About(kernel.OPERATOR, str(where), tuple(ours.keys))
+    told = lateness.told("join", lambda: kernel.join(sides, about), drop(), where)
     fields = [(field.name, field) for field in left.schema] + [(names[field.name], field) for field in others]
     joined = told.where(F.col(KIND) == RESULT).select(
         *(_as_it_was(columns[name], field, name) for name, field in fields)

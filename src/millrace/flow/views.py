@@ -55,7 +55,7 @@ def defined(name: str, sql: str, key: tuple[str, ...], nodes: Iterable[Node], wh
     nodes = list(nodes)
     found = tuple(_found(name, table, nodes, where) for table in names)
     view = View(name, sql, key, names, found, where)
-    known = [_relation(table, node) for table, node in zip(names, found, strict=True)]
+    known = [relation(table, node) for table, node in zip(names, found, strict=True)]
     if any(each is None for each in known):
         return view
     plan = view.planned(each for each in known if each is not None)
@@ -91,7 +91,7 @@ def _table(database: Database, name: str) -> Table | None:
         return None
 
 
-def _relation(name: str, node: Topic | Table | View) -> Relation | None:
+def relation(name: str, node: Topic | Table | View) -> Relation | None:
     """A table's columns under the name that the SQL has for it; None as long as nobody knows them."""
     if isinstance(node, View):
         return None if node.plan is None else Relation(name, dict(node.plan.columns), node.key)

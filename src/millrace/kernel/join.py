@@ -12,8 +12,11 @@ from pyspark.sql.types import StructField, StructType
 
 from millrace.kernel.calling import operator, packed, quoted, unpacked
 from millrace.kernel.clock import install
+from millrace.kernel.kept import About, told_of
 from millrace.kernel.told import KIND, LATE_US
 
+# By which its state is known: "join" is the one of signed rows.
+OPERATOR = "stream_join"
 # A key's rows are kept in one value up to so many bytes, more of them in parts of so many, each written once.
 MOST_INLINE, MOST_TOGETHER = 8_192, 65_536
 
@@ -55,7 +58,7 @@ def row_of(side: int) -> str:
     return f"__row{side}"
 
 
-def join(sides: Sequence[Side]) -> DataFrame:
+def join(sides: Sequence[Side], about: About | None = None) -> DataFrame:
     """Each choice of one row of each stream with the same key, all within their interval of the first. Columns: KIND,
     LATE_US, and the rows as structs (`row_of`), of a late row that one only. A row with a null in its key joins
     nothing."""
@@ -70,6 +73,8 @@ def join(sides: Sequence[Side]) -> DataFrame:
         "lastUs": [side.within_us[1] for side in sides],
         "mostInline": MOST_INLINE,
         "mostTogether": MOST_TOGETHER,
+        "schemas": [side.schema().jsonValue() for side in sides],
+        **told_of(about, OPERATOR),
     }
     found = DataFrame(operator(spark, "Join").stream(united._jdf, json.dumps(told)), spark)
     return found.select(

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DateType,
@@ -91,14 +92,16 @@ def variables(told: Mapping[str, Any]) -> tuple[str, ...]:
     if told["operator"] == "join":
         return ("sides", "left", "right") if told["how"] in ("inner", "left") else ("sides", "left")
     if told["operator"] in ("aggregate", "distinct"):
-        return ("group", "nodes") if any(each["kind"] == "set" for each in told["tallies"]) else ("group",)
+        return ("group", "nodes") if any(each["kind"] in ("set", "list") for each in told["tallies"]) else ("group",)
     return {
         "as_of": ("history", "versionNodes", "rows", "eventNodes", "events"),
         "consolidate": (),
         "first": ("rows", "nodes"),
+        "only": ("row",),
         "lookback": ("history", "nodes"),
         "match": ("newest", "older"),
         "dedup": ("given",),
+        "stream_join": ("rows", "parts"),
         "lookup": ("row",),
         "table": ("row",),
     }[told["operator"]]
@@ -177,10 +180,19 @@ def _top(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
 
 def _columns(text: str, schema: StructType) -> dict[str, Any]:
     """A row that was packed. Decimals stay texts, with all their digits; what is no number in JSON is one already."""
-    doubles = {field.name for field in schema if isinstance(field.dataType, DoubleType | FloatType)}
-    row = dict(json.loads(text, parse_float=lambda number: number))
-    numbers = {name: float(row[name]) for name in doubles & row.keys() if row[name] not in (None, *_NO_NUMBERS)}
-    return {**row, **numbers}
+    return dict(_numbers(json.loads(text, parse_float=lambda number: number), schema))
+
+
+def _numbers(value: Any, type_: DataType) -> Any:
+    """Doubles as such, those in arrays and structs too; everything else as it is."""
+    if value is None:
+        return None
+    if isinstance(type_, StructType):
+        return {each.name: _numbers(value[each.name], each.dataType) for each in type_ if each.name in value}
+    if isinstance(type_, ArrayType):
+        return [_numbers(each, type_.elementType) for each in value]
+    is_number = isinstance(type_, DoubleType | FloatType) and value not in _NO_NUMBERS
+    return float(value) if is_number else value
 
 
 def _as_of(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
@@ -212,6 +224,18 @@ def _join(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     return Entries({f"{side}_rows": read[side]["total"] for side in ("left", "right")}, "rows", entries)
 
 
+def _stream_join(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    """Streams are numbered from 1, the one in the middle first. A row is kept while one can come that fits it."""
+    facts, entries = {}, []
+    for number, (rows, type_) in enumerate(zip(read["streams"], told["schemas"], strict=True), 1):
+        schema = StructType.fromJson(type_)
+        facts[f"stream_{number}_rows"] = len(rows)
+        for each in rows:
+            times = {"time": _time(each["time"]), "until": _time(each["until"])}
+            entries.append({"stream": number, **times, **_columns(each["row"], schema)})
+    return Entries(facts, "rows", entries)
+
+
 def _group(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     """What is told of it. Of one that is not there only that rows have gone that have not come yet."""
     schema = StructType.fromJson(told["out"])
@@ -223,6 +247,10 @@ def _group(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
 def _first(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     schema = StructType.fromJson(told["schema"])
     return Entries({"rows": read["rows"]}, "first", [_columns(each, schema) for each in read["first"]])
+
+
+def _only(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    return Entries({}, "row", [_columns(read["row"], StructType.fromJson(told["schema"]))])
 
 
 def _dedup(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
@@ -245,9 +273,11 @@ _SHOWS = {
     "dedup": _dedup,
     "as_of": _as_of,
     "join": _join,
+    "stream_join": _stream_join,
     "aggregate": _group,
     "distinct": _group,
     "first": _first,
+    "only": _only,
 }
 
 

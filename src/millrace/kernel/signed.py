@@ -223,6 +223,22 @@ class Chain:
         schema = _plain(StructType([*table.schema, *numbers]))
         return self._stepped(flat, "first", key, settings, state, schema, (name,), into)
 
+    def only(self, name: str, *, by: Sequence[Named], into: str) -> Chain:
+        """The one row that each key has: of a key whose row changed, the row that it has now, +1, or if it has none the
+        one that it had, -1. A key with two rows stops the query."""
+        table = self.tables[name]
+        rows, key = _keyed(self.rows, table, by, "__key", nulls=True)
+        flat = rows.select(
+            F.when(_is(table), F.col("__key")).otherwise(_spread()).alias("key"),
+            F.when(_is(table), F.lit(_LEFT)).otherwise(F.lit(_FOREIGN)).alias("side"),
+            F.col(TAG).alias("tag"),
+            F.col(ROW).alias("row"),
+            F.col(DIFF).alias("diff"),
+        )
+        state = f"only {table.schema.simpleString()} by {_words([(each,) for each in by])}"
+        settings = {"schema": table.schema.jsonValue()}
+        return self._stepped(flat, "only", key, settings, state, table.schema, (name,), into)
+
     def consolidate(self, name: str, *, into: str) -> Chain:
         """Opposite rows of an epoch cancel, and equal ones are one, with what they add up to. In real time that is
         within what comes at once."""

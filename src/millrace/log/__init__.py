@@ -23,6 +23,7 @@ from millrace.log.groups import GroupDescription, Groups, GroupSummary, Member, 
 from millrace.log.java import java_options
 from millrace.log.lag import Lag
 from millrace.log.places import GroupPlace
+from millrace.log.ranges import Ranges
 from millrace.log.reader import Reader
 from millrace.log.record import Headers, Position, Record, Value, position
 from millrace.log.registry import Registry
@@ -46,6 +47,7 @@ __all__ = [
     "Move",
     "Partition",
     "Position",
+    "Ranges",
     "Reader",
     "Record",
     "TopicDescription",
@@ -107,6 +109,10 @@ class Log:
     def place(self, group: str) -> GroupPlace:
         """For telling where a group stands that nobody reads with."""
         return GroupPlace(self._connection, group)
+
+    def ranges(self, topic: str) -> Ranges:
+        """For reading a topic piece by piece, each between offsets that somebody else knows."""
+        return Ranges(self._connection, self.topics, topic)
 
     def join(
         self,

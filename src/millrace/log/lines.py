@@ -17,6 +17,7 @@ from millrace.log.writer import Writer
 
 CHUNK_BYTES = 1024 * 1024
 LONGEST_LINE_BYTES = 128 * 1024 * 1024
+NOT_JSON = (ValueError, RecursionError)  # what `parsed_line` raises, and `why` explains
 _FRAME_BYTES = 96  # around a record that is alone in its batch, at most: 61 for the batch, up to 35 for itself
 
 
@@ -112,21 +113,16 @@ class LineWriter:
                 continue
             try:
                 value, key = self._record(line)
-            except (ValueError, RecursionError, MillraceError) as error:
+            except (*NOT_JSON, MillraceError) as error:
                 self.tally.refused += 1
-                self._refuse(RefusedLine(number, _why(error), line))
+                self._refuse(RefusedLine(number, why(error), line))
                 continue
             values.append(value)
             keys.append(key)
         self._send(values, keys)
 
     def _record(self, line: bytes) -> tuple[bytes, bytes | None]:
-        parsed = _decoder.decode(line.decode())
-        key = None
-        if self._key is not None:
-            if not isinstance(parsed, dict) or self._key not in parsed:
-                raise ValueError(f"it has no field {self._key!r}, which was to be the key")
-            key = _key_bytes(parsed[self._key])
+        parsed, key = parsed_line(line, self._key)
         value = line.rstrip(b"\r") if self._encode is None else self._encode(parsed)
         # A record's own framing is a few bytes more than its key and value.
         if (size_bytes := len(value) + len(key or b"") + _FRAME_BYTES) > self._writer.limit_bytes:
@@ -147,13 +143,23 @@ _decoder = json.JSONDecoder(parse_constant=_not_json)
 _scan: Callable[[str, int], tuple[Any, int]] = cast(Any, _decoder).scan_once
 
 
+def parsed_line(line: bytes, field: str | None) -> tuple[Any, bytes | None]:
+    """What a line of JSON says, and the record's key if a field is one. One of `NOT_JSON` if it cannot be that."""
+    parsed = _decoder.decode(line.decode())
+    if field is None:
+        return parsed, None
+    if not isinstance(parsed, dict) or field not in parsed:
+        raise ValueError(f"it has no field {field!r}, which was to be the key")
+    return parsed, _key_bytes(parsed[field])
+
+
 def _key_bytes(value: Any) -> bytes:
     if value is None:
         raise ValueError("the field that was to be the key is null")
     return value.encode() if isinstance(value, str) else json_bytes(value)
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg} (column {error.colno})"
     if isinstance(error, UnicodeDecodeError):

@@ -70,6 +70,7 @@ _PASSING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
 )
 _AGAIN_S = 0.05
+_STARTS_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,10 @@ class Topics:
     def known(self, name: str) -> Any:
         """The broker's description of a topic that has to exist."""
         outside = self.outside(name)
-        topics = self._metadata().topics
+        deadline = time.monotonic() + _STARTS_S
+        # A broker that has just started answers before it knows its topics; who believes that ends a flow for good.
+        while not (topics := self._metadata().topics) and time.monotonic() < deadline:
+            time.sleep(_AGAIN_S)
         if outside not in topics:
             raise TopicUnknown(topic=name, hint=nearest(name, [topic.name for topic in self.list()]))
         return topics[outside]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millrace.config import Settings
 from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
+from millrace.failpoint import FailPoint
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
 from millrace.sinks.disk import sync, sync_alone, write_whole
 from millrace.sinks.ledger import Entry, Epoch, due, entry_text
@@ -87,8 +88,10 @@ class FilesWriter(Writer):
             draft = self._root / DRAFTS / f"{epoch.number}"
             shutil.rmtree(draft, ignore_errors=True)
             fill(draft, rows, self._feed, self._sink.format)
+            FailPoint.SINK_IN_BULK.reached(self._sink.name)
             write_whole(draft / LEDGER, entry_text(epoch))
             sync(draft)
+            FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
             os.rename(draft, self._root / f"{EPOCH}{epoch.number}")  # noqa: PTH104 -- a folder that is there is refused
             sync_alone(self._root)
         except OSError as error:

@@ -1,4 +1,5 @@
-"""What sinks that know a row by its key, and compare versions, share: how the key is named, and which key they take."""
+"""What sinks share of their options: how the key is named, which key those take that compare versions, and how many
+rows are on their way at once."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import Any
 
 from millrace.errors import OptionInvalid, SinkKeyOther, SinkKeyUnknown, Where, nearest
 from millrace.sinks.contract import Feed, Sink
+
+CONCURRENCY, MOST_CONCURRENCY = 4, 64
 
 
 def names_of(function: str, option: str, key: Any, where: Where) -> tuple[str, ...]:
@@ -31,3 +34,10 @@ def check_columns(sink: Sink, feed: Feed, columns: Sequence[str]) -> None:
         if column not in feed.columns.names:
             hint, known = nearest(column, feed.columns.names), ", ".join(feed.columns.names)
             raise SinkKeyUnknown(sink=sink.name, key=column, hint=hint, known=known, where=sink.where)
+
+
+def check_concurrency(function: str, given: Any, where: Where) -> None:
+    whole = isinstance(given, int) and not isinstance(given, bool)
+    if not whole or not 1 <= given <= MOST_CONCURRENCY:
+        remedy = f"a whole number from 1 to {MOST_CONCURRENCY}"
+        raise OptionInvalid(name=function, option="concurrency", given=given, remedy=remedy, where=where)

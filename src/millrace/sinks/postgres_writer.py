@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.errors import SinkRefusesMost
+from millrace.failpoint import FailPoint
 from millrace.kernel.pieces import pieces
 from millrace.sinks.contract import DIFF, MOST_REFUSED, Feed, Refuse, RefusedRow, Writer
 from millrace.sinks.ledger import Epoch, due
@@ -59,6 +60,7 @@ class PostgresWriter(Writer):
                 refused += self._merge(attempts) if attempts else []
                 if refused:
                     refuse(refused)
+                FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
                 self._ledger.enter(self._flow, epoch)
                 self._execute("TRUNCATE {}", self._staging)
 

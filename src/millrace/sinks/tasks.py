@@ -11,7 +11,9 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millrace import failpoint
 from millrace.errors import MillraceError, SinkFailed, SinkRefusesMost
+from millrace.failpoint import FailPoint
 from millrace.sinks.contract import DIFF, MOST_REFUSED, VERSION, RefusedRow, Sink
 
 if TYPE_CHECKING:
@@ -41,8 +43,12 @@ def in_tasks(rows: DataFrame, sink: Sink, work: Callable[[Iterator[Row]], Iterab
     name, where = sink.name, sink.where
 
     def guarded(partition: Iterable[Row]) -> Iterable[T | _Failed]:
+        given = iter(partition)
+        if failpoint.ON:
+            FailPoint.SINK_TASK.reached(name)
+            given = failpoint.passing(given, FailPoint.SINK_IN_BULK, name)
         try:
-            return list(work(iter(partition)))
+            return list(work(given))
         except MillraceError as error:
             return [_Failed(error)]
         except Exception as error:

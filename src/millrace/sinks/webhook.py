@@ -10,9 +10,7 @@ from typing import ClassVar, Literal
 from millrace.config import Settings
 from millrace.errors import OptionInvalid, caller
 from millrace.sinks.contract import Feed, Guarantee, Sink, Writer, sink_name
-from millrace.sinks.keys import check_columns, check_versions, names_of
-
-CONCURRENCY, MOST_CONCURRENCY = 4, 64
+from millrace.sinks.keys import CONCURRENCY, check_columns, check_concurrency, check_versions, names_of
 
 
 def webhook(
@@ -39,10 +37,7 @@ def webhook(
     if not isinstance(server, str) or not server:
         remedy = 'name a section of millrace.toml: mr.webhook("billing") is [sinks.billing]'
         raise OptionInvalid(name="mr.webhook", option="server", given=server, remedy=remedy, where=where)
-    whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
-    if not whole or not 1 <= concurrency <= MOST_CONCURRENCY:
-        remedy = f"a whole number from 1 to {MOST_CONCURRENCY}"
-        raise OptionInvalid(name="mr.webhook", option="concurrency", given=concurrency, remedy=remedy, where=where)
+    check_concurrency("mr.webhook", concurrency, where)
     return Webhook(sink_name("webhook", server, name), where, keys, server=server, concurrency=concurrency)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace.errors import SinkTargetGone
+from millrace.failpoint import FailPoint
 from millrace.sinks.contract import Sink
 from millrace.sinks.ledger import Entry, Epoch, FileLedger, due
 
@@ -32,7 +33,9 @@ class WitnessedLedger:
         return due(self._sink.name, epoch, held, self._sink.where)
 
     def write(self, epoch: Epoch) -> None:
+        FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
         self._write(epoch)
+        FailPoint.SINK_BETWEEN_LEDGERS.reached(self._sink.name)
         self._copy.write(epoch)
 
     def check_empty(self) -> None:

@@ -26,7 +26,7 @@ _PLAN_RULES = (functions.findings, state.findings, keys.findings, lateness.of_wi
 def lint(app: App, settings: Settings, spark: SparkSession | None = None) -> Report:
     """What is wrong with an app. One that cannot be planned raises its own error, as a run would."""
     graph = app.graph()
-    flows = flows_of(graph)
+    flows = tuple(flow for flow in flows_of(graph) if flow.view is None)  # a view's SQL was judged where it is defined
     with ExitStack() as stack:
         if spark is None and not all(unknown(flow) for flow in flows):
             spark = session(settings, "local[1]", settings.named(graph.app))

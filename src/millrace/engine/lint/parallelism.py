@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from millrace.config import Settings
 from millrace.engine.lint.finding import Finding
 from millrace.engine.plan import Flow
-from millrace.flow import Changes, Readable, Topic
+from millrace.flow import Changes, Readable, Topic, View
+from millrace.views.changelog import PARTITIONS
 
 _CORES = re.compile(r"local\[(\d+)(,\s*\d+)?\]")
 
@@ -36,9 +37,11 @@ def findings(flows: Iterable[Flow], settings: Settings) -> Iterator[Finding]:
             )
 
 
-def _partitions(source: Readable) -> int | None:
+def _partitions(source: Readable | View) -> int | None:
     """As declared; of somebody else's topic nobody here knows."""
     if isinstance(source, Topic):
         return source.partitions
+    if isinstance(source, View):
+        return PARTITIONS
     table = source.of if isinstance(source, Changes) else source
     return None if table.capture is None else table.capture.partitions

@@ -18,6 +18,7 @@ from millrace.engine.running import source_of
 from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.topic_sink import TopicSink
+from millrace.engine.viewed import ViewedSource
 from millrace.engine.writing import called
 from millrace.flow import Changes, Stream, Table
 from millrace.log import Log
@@ -47,7 +48,10 @@ def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Pla
     own = spark.newSession()
     log = Log(replace(settings, kafka=Kafka(bootstrap=_NOBODY)))
     topic_sink, spark_log = TopicSink.at_least_once(log), log_file(settings)
-    frames = {source: source_of(source, log, flow.name).stream(own) for source in flow.reads}
+    sources = [source_of(source, log, flow.name) for source in flow.reads]
+    frames: dict[Any, DataFrame] = {
+        each.readable: each.stream(own) for each in sources if not isinstance(each, ViewedSource)
+    }
     for stream in flow.streams:
         inputs = tuple(frames[source] for source in stream.reads)
         if flow.shared is not None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import urllib.request
 from functools import partial
-from pathlib import Path
 
 from millrace.errors import PortLost
 from millrace.local import jars
 from millrace.local.declare import HOST, Command, Server, Site, identity
-from millrace.local.servers import jvm
+from millrace.local.servers import janino, jvm
 
 HEAP_MB = 512
 ANSWER_LIMIT_S = 5
 
-# The runner's own main class takes no port above 9299, and nothing but Java can tell it otherwise. Spark brings a
-# Java compiler that needs no JDK, Janino, which compiles and runs this in a moment.
+# The runner's own main class takes no port above 9299, and nothing but Java can tell it otherwise.
 _MAIN = """
 public class Main {
     public static void main(String[] args) throws Exception {
@@ -39,8 +36,6 @@ public class Main {
 def _command(site: Site) -> Command:
     folder = site.folder / "config"
     folder.mkdir(parents=True, exist_ok=True)
-    main = folder / "Main.java"
-    main.write_text(_MAIN, encoding="utf-8")
     values = {
         "network.host": HOST,
         "transport.port": site.ports["transport"],
@@ -61,28 +56,21 @@ def _command(site: Site) -> Command:
         "baseHttpPort": site.port - 1,  # the runner adds the number of the node
         "clusterName": identity(site),
     }
-    classpath = ":".join([jvm.classpath("opensearch"), *map(str, _janino())])
-    what = ["-cp", classpath, "org.codehaus.janino.SimpleCompiler", str(main), "Main", "-disableESLogger"]
-    what += [word for name, value in arguments.items() for word in (f"-{name}", str(value))]
-    return jvm.program(site, what, HEAP_MB, (f"-Djava.io.tmpdir={temporary}",))
+    words = [word for name, value in arguments.items() for word in (f"-{name}", str(value))]
+    options = (f"-Djava.io.tmpdir={temporary}",)
+    return janino.run(site, "opensearch", _MAIN, ["-disableESLogger", *words], HEAP_MB, options)
 
 
-def _janino() -> list[Path]:
-    found = importlib.util.find_spec("pyspark")
-    folder = Path(found.origin).parent / "jars" if found and found.origin else Path()
-    return [path for name in ("janino", "commons-compiler") for path in folder.glob(f"{name}-*.jar")]
-
-
-def _address(site: Site) -> str:
+def address(site: Site) -> str:
     return f"http://{HOST}:{site.port}"
 
 
-def _ready(site: Site) -> None:
-    url = f"{_address(site)}/_cluster/health?wait_for_status=yellow&timeout=1s"
+def ready(site: Site) -> None:
+    url = f"{address(site)}/_cluster/health?wait_for_status=yellow&timeout=1s"
     with urllib.request.urlopen(url, timeout=ANSWER_LIMIT_S) as answer:  # noqa: S310 - our own http address
         told = json.load(answer)
     if told["cluster_name"] != identity(site):
-        raise PortLost(port=site.port, server="opensearch")
+        raise PortLost(port=site.port, server=site.server.name)
 
 
 SERVER = Server(
@@ -91,7 +79,7 @@ SERVER = Server(
     ports={"http": 19200, "transport": 19300},
     fetch=partial(jars.paths, "opensearch"),
     command=_command,
-    ready=_ready,
-    address=_address,
+    ready=ready,
+    address=address,
     start_limit_s=180,
 )

@@ -29,7 +29,7 @@ final class PlacedReplication implements ReplicationConnection {
         Lsn from = places.beginning == null ? offset : places.beginning;
         ReplicationStream stream = connection.startStreaming(from, locator);
         places.begins(stream.startLsn());
-        return stream;
+        return new CommitsSeen(stream, places);
     }
 
     @Override

@@ -22,6 +22,9 @@ import org.apache.kafka.connect.source.SourceRecord;
  * </ul>
  */
 final class Places {
+    /** A header: after which commit a change came. Those of a transaction have the same, later ones a higher one. */
+    static final String AFTER = "millrace.after";
+
     private static final String TX = "millrace_tx";
     private static final String LSN = "millrace_lsn";
     private static final String NTH = "millrace_nth";
@@ -39,6 +42,13 @@ final class Places {
     private Place seen;
 
     private volatile long began;
+
+    /** The last commit whose records are all in the queue. */
+    private volatile long committed;
+
+    /** Of the last record that was handed over. */
+    private Map<String, ?> partition;
+    private Map<String, ?> offset;
 
     /** Whether a row of the initial snapshot was handed over, by this task or an earlier one. */
     private boolean hasRead;
@@ -67,6 +77,30 @@ final class Places {
     /** Called by the thread that reads the stream, before it puts the first record into the queue. */
     void begins(Lsn lsn) {
         began = lsn.asLong();
+    }
+
+    /** Called by that thread, after it put the last record of a transaction into the queue. */
+    void commits(Lsn lsn) {
+        committed = Math.max(committed, lsn.asLong());
+    }
+
+    /** Up to which commit all records are in the queue, or were. */
+    long queued() {
+        return Math.max(began, committed);
+    }
+
+    /** The end of the last transaction of which everything was handed over, as far as the records tell. */
+    long whole() {
+        return whole;
+    }
+
+    /** What a record that is added to those of the stream takes for its own; null before there was one. */
+    Map<String, ?> partition() {
+        return partition;
+    }
+
+    Map<String, ?> offset() {
+        return offset;
     }
 
     /** The record with its offset; null if it was handed over before. */
@@ -134,10 +168,16 @@ final class Places {
         return offset.get(name) instanceof Number number ? number.longValue() : 0;
     }
 
-    private static SourceRecord with(SourceRecord record, Map<String, Object> offset) {
-        return new SourceRecord(
-                record.sourcePartition(), offset, record.topic(), record.kafkaPartition(), record.keySchema(),
+    private SourceRecord with(SourceRecord record, Map<String, Object> given) {
+        partition = record.sourcePartition();
+        offset = given;
+        SourceRecord placed = new SourceRecord(
+                record.sourcePartition(), given, record.topic(), record.kafkaPartition(), record.keySchema(),
                 record.key(), record.valueSchema(), record.value(), record.timestamp(), record.headers());
+        if (whole > 0 && !isInitialSnapshot(given) && (isRow(record) || record.value() == null)) {
+            placed.headers().addLong(AFTER, whole);
+        }
+        return placed;
     }
 
     private record Place(long tx, long lsn, long nth) {

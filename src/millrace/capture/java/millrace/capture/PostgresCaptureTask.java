@@ -33,6 +33,8 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
 
     private Truncates truncates;
     private volatile Places places;
+    private Marks marks;
+    private int most;
     private volatile boolean stored;
     private long flushedNs = System.nanoTime() - FLUSH_INTERVAL_NS;
 
@@ -48,6 +50,8 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
         var partition = Map.of("server", connector.getLogicalName());
         Map<String, Object> offset = context.offsetStorageReader().offset(partition);
         truncates = new Truncates(connector.getLogicalName());
+        marks = new Marks(config.getString("millrace.marks"), connector.getLogicalName());
+        most = connector.getMaxBatchSize();
         try {
             places = new Places(offset, new Slot(connector, config).checked(offset));
             return super.start(config);
@@ -73,14 +77,20 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
     @Override
     public List<SourceRecord> doPoll() throws InterruptedException {
         flushNowAndThen();
+        long queued = places.queued(); // before the queue is emptied
         List<SourceRecord> polled = super.doPoll();
-        var handed = new ArrayList<SourceRecord>(polled.size());
+        var handed = new ArrayList<SourceRecord>(polled.size() + 1);
         for (SourceRecord record : polled) {
             SourceRecord placed = places.placed(record);
             if (placed != null) {
                 handed.add(truncates.keyed(placed));
             }
         }
+        SourceRecord mark = marks.due(places.partition(), places.offset());
+        if (mark != null) {
+            handed.add(mark);
+        }
+        marks.reached(polled.size() < most ? Math.max(queued, places.whole()) : places.whole());
         // An empty list would be an empty transaction to Connect, nothing is none.
         return handed.isEmpty() ? null : handed;
     }

@@ -22,6 +22,7 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
 import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 
 /**
@@ -35,11 +36,24 @@ public final class CheckpointFiles implements CheckpointFileManager {
   public CheckpointFiles(Path root, Configuration options) throws IOException {
     reading.initialize(java.net.URI.create("file:///"), options);
     this.root = reading.makeQualified(root); // refuses any other kind of file system
+    SparkEnv here = SparkEnv.get();
+    if (here != null && !here.executorId().equals("driver")) {
+      refuseUnshared(local(this.root), here.blockManager().blockManagerId().host());
+    }
+  }
+
+  /** An executor that sees nothing of the driver's checkpoint would write its state where nobody finds it again. */
+  static void refuseUnshared(java.nio.file.Path root, String host) throws IOException {
+    for (java.nio.file.Path folder = root; folder != null; folder = folder.getParent()) {
+      if (Files.isRegularFile(folder.resolve("metadata"))) return; // of the query, written before there are tasks
+    }
+    throw new IOException("MR-CHECKPOINTS-UNSHARED " + host + " [" + root + "]");
   }
 
   @Override
   public CheckpointFileManager.CancellableFSDataOutputStream createAtomic(Path path, boolean overwrite) {
     java.nio.file.Path whole = local(path);
+    if (FailPoint.ON) FilePoint.BEFORE.reached(whole);
     java.nio.file.Path part = whole.resolveSibling("." + whole.getFileName() + "." + UUID.randomUUID() + ".tmp");
     return told(() -> new Written(made(part), part, whole, overwrite));
   }
@@ -74,8 +88,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
       if (ended) return;
       ended = true;
       super.close();
+      if (FailPoint.ON) FilePoint.WRITTEN.reached(whole);
       if (overwrite) replace();
       else add();
+      if (FailPoint.ON) FilePoint.AFTER.reached(whole);
     }
 
     private void replace() throws IOException {
@@ -88,6 +104,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
     private void add() throws IOException {
       try {
         Files.createLink(whole, part);
+        if (FailPoint.ON) FilePoint.LINKED.reached(whole);
       } catch (java.nio.file.FileAlreadyExistsException there) {
         throw new FileAlreadyExistsException(whole + " is there already");
       } catch (UnsupportedOperationException | FileSystemException noLinks) {
@@ -158,6 +175,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
 
   @Override
   public void delete(Path path) {
+    if (FailPoint.ON) FilePoint.DELETED.reached(local(path));
     told(() -> {
       try (Stream<java.nio.file.Path> files = Files.walk(local(path))) {
         for (java.nio.file.Path each : files.sorted(Comparator.reverseOrder()).toList()) Files.deleteIfExists(each);

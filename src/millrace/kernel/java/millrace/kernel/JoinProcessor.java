@@ -7,7 +7,6 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.StatefulProcessor;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
 import scala.collection.Iterator;
@@ -20,12 +19,13 @@ import scala.jdk.javaapi.CollectionConverters;
  * time at which another can make something new of it. What rows make is told when the last of them comes, so that it is
  * told once, however rows are cut into calls.
  */
-final class JoinProcessor extends StatefulProcessor<Row, Row, Row> {
+final class JoinProcessor extends Keeper<Row, Row, Row> {
   private final JoinSettings settings;
   private transient JoinState state;
   private transient Forgetting forgetting;
 
-  JoinProcessor(JoinSettings settings) {
+  JoinProcessor(String told, JoinSettings settings) {
+    super(told);
     this.settings = settings;
   }
 

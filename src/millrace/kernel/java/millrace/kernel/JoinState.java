@@ -1,7 +1,11 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.StatefulProcessorHandle;
@@ -19,6 +23,9 @@ final class JoinState {
 
   private record Part(long id, long firstUs, long lastUs) {}
 
+  /** What is kept of a key; `parts` and `inline` are by stream. */
+  private record Held(long timerMs, long nextId, List<List<Part>> parts, JoinRows[] inline) {}
+
   private final JoinSettings settings;
   private final StatefulProcessorHandle handle;
   private final Forgetting forgetting;
@@ -27,7 +34,7 @@ final class JoinState {
 
   /** By stream. */
   private JoinRows[] inline;
-  private final List<List<Part>> parts = new ArrayList<>();
+  private List<List<Part>> parts;
   private long nextId;
   private long timerMs;
 
@@ -37,27 +44,60 @@ final class JoinState {
     this.forgetting = forgetting;
     state = handle.getValueState("rows", Encoders.BINARY(), TTLConfig.NONE());
     stored = handle.getMapState("parts", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
-    for (int stream = 0; stream < settings.streams(); stream++) parts.add(new ArrayList<>());
   }
 
   void load() {
-    nextId = 0;
-    timerMs = NO_TIMER;
-    inline = JoinRows.of(settings.streams());
-    for (List<Part> each : parts) each.clear();
-    byte[] held = state.get();
-    if (held == null) return;
-    Stored.read(held, FORM, (in, form) -> {
-      timerMs = VarLong.read(in);
-      nextId = VarLong.read(in);
-      for (int stream = 0; stream < inline.length; stream++) {
+    byte[] bytes = state.get();
+    Held held = bytes == null ? nothing(settings) : read(bytes, settings);
+    timerMs = held.timerMs;
+    nextId = held.nextId;
+    parts = held.parts;
+    inline = held.inline;
+  }
+
+  private static Held nothing(JoinSettings settings) {
+    List<List<Part>> parts = new ArrayList<>();
+    for (int stream = 0; stream < settings.streams(); stream++) parts.add(new ArrayList<>());
+    return new Held(NO_TIMER, 0, parts, JoinRows.of(settings.streams()));
+  }
+
+  private static Held read(byte[] bytes, JoinSettings settings) {
+    return Stored.read(bytes, FORM, (in, form) -> {
+      Held held = nothing(settings);
+      long timerMs = VarLong.read(in);
+      long nextId = VarLong.read(in);
+      for (int stream = 0; stream < settings.streams(); stream++) {
         for (long left = VarLong.read(in); left > 0; left--) {
-          parts.get(stream).add(new Part(VarLong.read(in), in.readLong(), in.readLong()));
+          held.parts.get(stream).add(new Part(VarLong.read(in), in.readLong(), in.readLong()));
         }
-        inline[stream] = JoinRows.read(in);
+        held.inline[stream] = JoinRows.read(in);
       }
-      return null;
+      return new Held(timerMs, nextId, held.parts, held.inline);
     });
+  }
+
+  private static JoinRows part(byte[] bytes) {
+    return Stored.read(bytes, FORM, (in, form) -> JoinRows.read(in));
+  }
+
+  /** For people: see Kept. Of each stream its rows in the order of time, each with the last time of another that fits. */
+  static void show(JsonNode json, byte[] bytes, Map<Long, byte[]> stored, ObjectNode out) {
+    JoinSettings settings = new JoinSettings(json);
+    Held held = read(bytes, settings);
+    ArrayNode streams = out.putArray("streams");
+    for (int number = 0; number < settings.streams(); number++) {
+      int stream = number;
+      String schema = json.get("schemas").get(stream).toString();
+      JoinRows rows = new JoinRows();
+      for (Part each : held.parts.get(stream)) rows.addAll(part(stored.get(each.id)));
+      rows.addAll(held.inline[stream]);
+      rows.sort();
+      ArrayNode shown = streams.addArray();
+      rows.each().forEach(each -> shown.addObject()
+          .put("time", each.timeUs())
+          .put("until", settings.untilUs(stream, each.timeUs()))
+          .put("row", Kept.row(each.row(), schema)));
+    }
   }
 
   /** The kept rows of the first stream around which some of these may be, and others. */
@@ -83,7 +123,7 @@ final class JoinState {
     JoinRows found = new JoinRows();
     for (Part part : parts.get(stream)) {
       if (part.firstUs > toUs || part.lastUs < fromUs) continue;
-      found.addAll(Stored.read(stored.getValue(part.id), FORM, (in, form) -> JoinRows.read(in)));
+      found.addAll(part(stored.getValue(part.id)));
     }
     found.sort();
     return JoinRows.sorted(found, inline[stream]);

@@ -44,11 +44,13 @@ public final class Kept {
       case "match" -> MatchProcessor.show(json, (byte[]) held.get("newest"), numbered(held.get("older")), out);
       case "top", "latest" -> Best.show(json, (byte[]) held.get("best"), named(held.get("all")), out);
       case "as_of" -> AsOfState.show(json, (byte[]) held.get("history"), name -> numbered(held.get(name)), out);
+      case "stream_join" -> JoinState.show(json, (byte[]) held.get("rows"), numbered(held.get("parts")), out);
       case "join" -> SignedJoin.show(
           json, (byte[]) held.get("sides"), counted(held.get("left")), counted(held.get("right")), out);
       case "aggregate", "distinct" -> SignedAggregate.show(
           json, (byte[]) held.get("group"), numbered(held.get("nodes")), out);
       case "first" -> SignedTop.show(json, (byte[]) held.get("rows"), numbered(held.get("nodes")), out);
+      case "only" -> SignedOnly.show(json, (byte[]) held.get("row"), out);
       case "dedup" -> DedupProcessor.show((byte[]) held.get("given"), out);
       default -> throw new IllegalArgumentException(json.get("operator").asText());
     }

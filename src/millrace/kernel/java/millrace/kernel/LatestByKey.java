@@ -45,6 +45,7 @@ public final class LatestByKey {
 
     @Override
     public Iterator<SignedRow> handleInputRows(RecordKey key, Iterator<LogRecord> records, TimerValues timers) {
+      if (RecordKey.ofEvents(key)) return records.map(record -> SignedRow.event(key, record));
       Latest latest = new Latest(key, state.get(), net, envelope);
       LogRecord only = records.next();
       if (records.hasNext()) {

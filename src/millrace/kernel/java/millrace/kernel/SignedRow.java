@@ -29,6 +29,14 @@ public final class SignedRow {
     return signed;
   }
 
+  /** An event is a row that came, and never goes. */
+  static SignedRow event(RecordKey key, LogRecord record) {
+    SignedRow signed = new SignedRow(key, record, "c");
+    signed.row = record.getValue();
+    signed.diff = 1;
+    return signed;
+  }
+
   static SignedRow refused(RecordKey key, LogRecord record, Envelope envelope, String error) {
     SignedRow signed = new SignedRow(key, record, envelope.op);
     signed.error = error;

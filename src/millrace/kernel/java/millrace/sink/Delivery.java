@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import millrace.kernel.FailPoint;
 import org.apache.hadoop.fs.Path;
 import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.common.TopicPartition;
@@ -82,7 +83,7 @@ public final class Delivery {
     Set<String> ids = new LinkedHashSet<>(Pool.ids(options.flow(), partitions));
     ids.addAll(broker.open(options.flow()));
     Set<String> known = broker.described(ids).keySet();
-    FailPoint.BEFORE_FENCE.reached();
+    FailPoint.BEFORE_FENCE.reached(options.flow());
     refuseReplaced();
     broker.fence(known);
     begun = true;
@@ -149,13 +150,14 @@ public final class Delivery {
     }
     if (transactions.isEmpty()) return;
     String input = inputs.of(epoch);
-    FailPoint.BEFORE_PREPARE.reached();
+    FailPoint.BEFORE_PREPARE.reached(options.flow());
     Ledger.Prepared prepared = new Ledger.Prepared(epoch, input, transactions);
     prepare(prepared);
-    FailPoint.AFTER_PREPARE.reached();
+    FailPoint.AFTER_PREPARE.reached(options.flow());
     commitAll(prepared);
-    FailPoint.AFTER_ALL_COMMITS.reached();
+    FailPoint.AFTER_ALL_COMMITS.reached(options.flow());
     ledger.delivered(epoch, input);
+    FailPoint.AFTER_DELIVERED.reached(options.flow());
     for (Transaction each : transactions) settled.put(each.id(), new Producers.Settled(each, epoch));
     endLosers(written);
     new Mark(inputs.query(), epoch, input).note(broker, options.flow(), ends);
@@ -171,8 +173,8 @@ public final class Delivery {
   }
 
   private void commitAll(Ledger.Prepared epoch) throws IOException {
-    if (FailPoint.AFTER_SOME_COMMITS.awaited()) committers.commit(epoch.transactions().get(0));
-    FailPoint.AFTER_SOME_COMMITS.reached();
+    if (FailPoint.AFTER_SOME_COMMITS.awaited(options.flow())) committers.commit(epoch.transactions().get(0));
+    FailPoint.AFTER_SOME_COMMITS.reached(options.flow());
     try {
       committers.commit(epoch.transactions());
     } catch (ProducerFencedException

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import millrace.kernel.FailPoint;
 import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -77,6 +78,7 @@ final class TaskWriter implements DataWriter<InternalRow> {
     }
     if (acknowledged.failure != null) throw failed();
     producer.send(records.of(row), acknowledged);
+    if (FailPoint.ON) FailPoint.TASK_ROW.reached(id);
   }
 
   private IOException failed() {
@@ -88,6 +90,7 @@ final class TaskWriter implements DataWriter<InternalRow> {
     if (producer == null) return new Written(null, partition, new HashMap<>());
     producer.flush();
     if (acknowledged.failure != null) throw failed();
+    if (FailPoint.ON) FailPoint.TASK_WRITTEN.reached(id);
     Transaction transaction = new Inside(producer).transaction(id);
     Producers.keepOpen(producer, new Producers.Settled(transaction, epoch));
     producer = null;

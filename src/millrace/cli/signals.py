@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while an app runs.
+"""Ctrl-C and SIGTERM while an app runs, or a queue is drained.
 
 Before the flows run there is nothing to protect: a signal interrupts. Once they run, the first one asks for a clean
 stop and a second one interrupts. Python code may not raise from a handler inside a call to the JVM and go on using it,

@@ -1,0 +1,273 @@
+"""The view store: PostgreSQL, with a table for each view, and beside them the position that each of them reflects.
+
+What holds: a table is changed only together with its row of `millrace_positions`, in one transaction, from one mark of
+the view's changelog to a later one. So whoever reads it sees whole epochs, and what a crash left undone is done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from millrace import local
+from millrace.config import Settings
+from millrace.errors import MillraceError, ViewBehind, ViewStoreUnfit, ViewStoreUnreachable, ViewUnknown, nearest
+from millrace.sinks.postgres import connect, sentence
+from millrace.views.changelog import Mark, lsn_number, lsn_text, postgres_type
+from millrace.views.types import Type
+
+if TYPE_CHECKING:
+    import psycopg
+
+POSITIONS = "millrace_positions"
+# Rows that one statement is given; the transaction is one for all of them.
+_AT_ONCE = 5_000
+# PostgreSQL cuts longer names off, and two that begin alike would be one.
+LONGEST_NAME_BYTES = 63
+_LOOK_S = 0.05
+_PREFIX = "millrace_"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A view as its table knows it: columns with their types, and which of them are the key."""
+
+    view: str
+    columns: tuple[tuple[str, Type], ...]
+    key: tuple[str, ...]
+
+    def told(self) -> str:
+        columns = [[name, postgres_type(type_)] for name, type_ in self.columns]
+        return json.dumps({"columns": columns, "key": list(self.key)})
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a view's table reflects: everything up to `lsn` of the captured database, as it was at `at`."""
+
+    view: str
+    epoch: int
+    lsn: str | None
+    at: datetime
+    ends: Mapping[int, int]
+    topic: str
+
+
+def schema_of(settings: Settings, app: str) -> str:
+    return f"{_PREFIX}{settings.named(app)}"
+
+
+def apps(settings: Settings) -> list[str]:
+    """Those of this project, or stage, that have views in the store."""
+    with _connected(settings) as connection:
+        rows = connection.execute("SELECT schemaname FROM pg_tables WHERE tablename = %s", (POSITIONS,)).fetchall()
+    found = [settings.unnamed(schema.removeprefix(_PREFIX)) for (schema,) in rows]
+    return sorted(app for app in found if app)
+
+
+@contextlib.contextmanager
+def _connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    import psycopg
+
+    try:
+        with connect(url_of(settings)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise ViewStoreUnreachable(reason=sentence(error)) from None
+
+
+def url_of(settings: Settings) -> str:
+    """With its password: not to be shown."""
+    if settings.views.url is not None:
+        return settings.views.url.reveal()
+    return local.address(settings, "postgres")
+
+
+class Store:
+    """The tables of one app's views. Connects when it is first used, and again after a failure."""
+
+    def __init__(self, settings: Settings, app: str) -> None:
+        self._settings, self.schema = settings, schema_of(settings, app)
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def begin(self, shape: Shape, topic: str) -> Position | None:
+        """Makes the view's table, or sees whether it is the one for this view and for this changelog (`topic` is its
+        identity): of another, it begins anew. Says what it holds."""
+        with self._told(shape.view) as connection, connection.transaction():
+            connection.execute(self._sql("CREATE SCHEMA IF NOT EXISTS {schema}"))
+            connection.execute(
+                self._sql(
+                    "CREATE TABLE IF NOT EXISTS {positions} (view text PRIMARY KEY, epoch bigint NOT NULL, lsn pg_lsn,"
+                    " at timestamptz NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), ends jsonb NOT NULL,"
+                    " topic text NOT NULL, shape text NOT NULL)"
+                )
+            )
+            held = connection.execute(
+                self._sql("SELECT topic, shape FROM {positions} WHERE view = %s FOR UPDATE"), (shape.view,)
+            ).fetchone()
+            if held is None or held != (topic, shape.told()):
+                connection.execute(self._sql("DELETE FROM {positions} WHERE view = %s"), (shape.view,))
+                connection.execute(self._sql("DROP TABLE IF EXISTS {table}", shape.view))
+                self._create(connection, shape)
+        return self.position(shape.view)
+
+    def _create(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
+        from psycopg import sql
+
+        columns = [sql.SQL("{} ").format(sql.Identifier(name)) + sql.SQL(_type(type_)) for name, type_ in shape.columns]
+        connection.execute(self._sql("CREATE TABLE {table} ({columns})", shape.view, columns=_listed(columns)))
+        # A key may be null, of which a primary key knows nothing.
+        key = _listed([sql.Identifier(name) for name in shape.key])
+        connection.execute(self._sql("CREATE UNIQUE INDEX ON {table} ({key}) NULLS NOT DISTINCT", shape.view, key=key))
+
+    def apply(self, shape: Shape, topic: str, mark: Mark, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keys and values of the changelog up to a mark; all of it, or nothing."""
+        with self._told(shape.view) as connection, connection.transaction():
+            left = iter(changes)
+            while some := dict(islice(left, _AT_ONCE)):  # of each key the last
+                self._delete(connection, shape, [key.decode() for key, value in some.items() if value is None])
+                self._upsert(connection, shape, [value.decode() for value in some.values() if value is not None])
+            lsn = None if mark.database is None else lsn_text(mark.lsn)
+            at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
+            ends = json.dumps({str(number): end for number, end in mark.ends.items()})
+            connection.execute(
+                self._sql(
+                    "INSERT INTO {positions} (view, epoch, lsn, at, ends, topic, shape) VALUES (%s, %s, %s::pg_lsn, %s,"
+                    " %s::jsonb, %s, %s) ON CONFLICT (view) DO UPDATE SET epoch = excluded.epoch, lsn = excluded.lsn,"
+                    " at = excluded.at, ends = excluded.ends, topic = excluded.topic, shape = excluded.shape,"
+                    " applied_at = clock_timestamp()"
+                ),
+                (shape.view, mark.epoch, lsn, at, ends, topic, shape.told()),
+            )
+
+    def _upsert(self, connection: psycopg.Connection[Any], shape: Shape, values: Sequence[str]) -> None:
+        """PostgreSQL reads the JSON itself: Python would round its numbers."""
+        from psycopg import sql
+
+        if not values:
+            return
+        others = [name for name, _ in shape.columns if name not in shape.key]
+        names = _listed([sql.Identifier(name) for name in others])
+        new = _listed([sql.SQL("excluded.{}").format(sql.Identifier(name)) for name in others])
+        done = (
+            sql.SQL("UPDATE SET ({names}) = ROW({new})").format(names=names, new=new) if others else sql.SQL("NOTHING")
+        )
+        key = _listed([sql.Identifier(name) for name in shape.key])
+        statement = (
+            "INSERT INTO {table} SELECT r.* FROM unnest(%s::text[]) v,"
+            " LATERAL json_populate_record(NULL::{table}, v::json -> 'after') r ON CONFLICT ({key}) DO {done}"
+        )
+        connection.execute(self._sql(statement, shape.view, key=key, done=done), (list(values),))
+
+    def _delete(self, connection: psycopg.Connection[Any], shape: Shape, keys: Sequence[str]) -> None:
+        """Those with nulls at other places by statements of their own: an index finds IS NULL, not IS NOT DISTINCT."""
+        from psycopg import sql
+
+        alike: dict[tuple[bool, ...], list[str]] = {}
+        for key in keys:
+            values = json.loads(key)
+            alike.setdefault(tuple(values[name] is None for name in shape.key), []).append(key)
+        for nulls, some in alike.items():
+            conditions = [
+                sql.SQL("t.{0} IS NULL" if is_null else "t.{0} = d.{0}").format(sql.Identifier(name))
+                for name, is_null in zip(shape.key, nulls, strict=True)
+            ]
+            connection.execute(
+                self._sql(
+                    "DELETE FROM {table} t USING unnest(%s::text[]) v,"
+                    " LATERAL json_populate_record(NULL::{table}, v::json) d WHERE {condition}",
+                    shape.view,
+                    condition=sql.SQL(" AND ").join(conditions),
+                ),
+                (some,),
+            )
+
+    def position(self, view: str) -> Position | None:
+        """None of a view that is not filled yet."""
+        return next((each for each in self.positions() if each.view == view), None)
+
+    def positions(self) -> list[Position]:
+        import psycopg
+
+        with self._told("") as connection:
+            try:
+                rows = connection.execute(
+                    self._sql("SELECT view, epoch, lsn::text, at, ends, topic FROM {positions} ORDER BY view")
+                ).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+        return [
+            Position(view, epoch, lsn, at, {int(number): end for number, end in ends.items()}, topic)
+            for view, epoch, lsn, at, ends, topic in rows
+        ]
+
+    def wait(self, view: str, lsn: str, limit_s: float) -> Position:
+        """Returns when the view has everything that was committed up to there: what `pg_current_wal_lsn()` said after a
+        commit of one's own."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            found = self.position(view)
+            if found is not None and found.lsn is not None and lsn_number(found.lsn) >= lsn_number(lsn):
+                return found
+            if time.monotonic() > deadline:
+                reached = "nothing" if found is None else found.lsn or "no position of a database"
+                raise ViewBehind(view=view, reached=reached, wanted=lsn, seconds=limit_s)
+            time.sleep(_LOOK_S)
+
+    def rows(self, view: str) -> tuple[list[str], list[tuple[Any, ...]], Position]:
+        """A view's columns, rows and position, all of one moment."""
+        with self._told(view) as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            known = self.positions()
+            position = next((each for each in known if each.view == view), None)
+            if position is None:
+                raise ViewUnknown(view=view, hint=nearest(view, [each.view for each in known]))
+            cursor = connection.execute(self._sql("SELECT * FROM {table}", view), binary=True)
+            return [column.name for column in cursor.description or ()], cursor.fetchall(), position
+
+    def _sql(self, text: str, view: str | None = None, **parts: Any) -> Any:
+        from psycopg import sql
+
+        named = {"schema": sql.Identifier(self.schema), "positions": sql.Identifier(self.schema, POSITIONS)}
+        if view is not None:
+            named["table"] = sql.Identifier(self.schema, view)
+        return sql.SQL(text).format(**named, **parts)
+
+    @contextlib.contextmanager
+    def _told(self, view: str) -> Iterator[psycopg.Connection[Any]]:
+        """A connection, whose errors are ours."""
+        import psycopg
+
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(url_of(self._settings))
+            yield self._connection
+        except MillraceError:
+            raise
+        except psycopg.OperationalError as error:
+            self.close()
+            raise ViewStoreUnreachable(reason=sentence(error)) from None
+        except psycopg.Error as error:
+            raise ViewStoreUnfit(view=view, reason=sentence(error)) from None
+
+
+def _type(type_: Type) -> Any:
+    """Words of our own (`postgres_type`), never a user's."""
+    return postgres_type(type_)
+
+
+def _listed(parts: Sequence[Any]) -> Any:
+    from psycopg import sql
+
+    return sql.SQL(", ").join(parts)

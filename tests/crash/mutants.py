@@ -1,0 +1,69 @@
+"""Copies of the source with one protection taken out each: the matrix must see it. A cell kills where it matters."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import millrace
+
+SOURCE = Path(millrace.__file__).parent
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In `file` the text `old`, which is there once, is `new`. `cell` is what brings it to light, `says` a word of the
+    fault."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    cell: str
+    says: str
+
+    def made(self, folder: Path) -> Path:
+        """A copy of the source with the fault, to be put first on PYTHONPATH."""
+        shutil.copytree(SOURCE, folder / "millrace", ignore=shutil.ignore_patterns("__pycache__", "*.jar"))
+        path = folder / "millrace" / self.file
+        text = path.read_text()
+        assert text.count(self.old) == 1, f"{self.file} has changed: the mutant {self.name!r} no longer fits"
+        path.write_text(text.replace(self.old, self.new))
+        return folder
+
+
+MUTANTS = (
+    Mutant(
+        "ledger check dropped",
+        "sinks/ledger.py",
+        "    return False\n\n\ndef _follows",
+        "    return True\n\n\ndef _follows",
+        "sink SINK_AFTER pg_rows",
+        "pg_rows",
+    ),
+    Mutant(
+        "ack before store",
+        "sinks/webhook_writer.py",
+        "        task = Posting(",
+        "        self._ledger.write(epoch)\n        task = Posting(",
+        "sink SINK_IN_BULK hook",
+        "webhook",
+    ),
+    Mutant(
+        "transaction log skipped",
+        "kernel/java/millrace/sink/Delivery.java",
+        "if (!ledger.prepare(epoch)) throw Refused.takenOver();",
+        "",
+        "jvm AFTER_SOME_COMMITS copied",
+        "topic copied",
+    ),
+    Mutant(
+        "late rows dropped uncounted",
+        "engine/sides.py",
+        "return rows.where(_refused()).select(",
+        "return rows.where(_refused() & F.lit(False)).select(",
+        "jvm OFFSETS_AFTER windowed",
+        "windowed",
+    ),
+)

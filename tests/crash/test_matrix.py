@@ -1,0 +1,62 @@
+"""Today's part of the crash matrix: a chain of deaths of one flow, every day others; `make crash` takes all of them.
+
+A mill is fed all the time, dies at each of the places, is started again, and in the end everything is there once.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from millrace.config import Settings
+from tests.crash.cells import CELLS
+from tests.crash.matrix import chain, chains
+from tests.crash.mill import FLOWS, Mill
+from tests.rotation import todays
+
+FREEZE_S = 3.0
+# Of those that end the process, and need a start of Spark each; and of those that it lives through.
+KILLS, SURVIVED = 8, 2
+_ROOMS = ("jvm", "sinks")
+
+
+def _cells(flow: str, *, kills: bool) -> list[str]:
+    return _spread([name for name, cell in CELLS.items() if cell.flow == flow and (cell.room in _ROOMS) == kills])
+
+
+def _spread(names: list[str]) -> list[str]:
+    """Those that follow each other are far apart in the table, so that a day has a bit of everything."""
+    step = next(step for step in (5, 7, 11) if len(names) % step or len(names) < step)
+    return [names[number * step % len(names)] for number in range(len(names))]
+
+
+def test_a_cycle_of_days_takes_every_cell() -> None:
+    found = [name for flow in (*FLOWS, "all") for kills in (True, False) for name in _cells(flow, kills=kills)]
+    assert sorted(found) == sorted(CELLS)
+
+
+def test_chains_take_everything_once_and_what_failed_alone() -> None:
+    wanted = [(name, seed) for seed in (1, 2) for name in "abcde"]
+    made = list(chains(wanted, {("b", 2)}, 3))
+    assert sorted((name, seed) for seed, names in made for name in names) == sorted(wanted)
+    assert (2, ["b"]) in made
+    assert all(len(names) <= 3 for _, names in made)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.usefixtures("postgres", "valkey", "opensearch")
+def test_todays_deaths(settings: Settings, tmp_path: Path) -> None:
+    seed = datetime.now(UTC).toordinal() % 1000
+    flow = FLOWS[seed % len(FLOWS)]
+    names = [*todays(_cells(flow, kills=True), KILLS)[:KILLS], *todays(_cells(flow, kills=False), SURVIVED)[:SURVIVED]]
+    mill = Mill(settings, tmp_path / "mill", "crash", seed, only=(flow,))
+    try:
+        results = chain(mill, names, seed, freeze_s=FREEZE_S)
+    finally:
+        mill.close()
+    assert [(each.cell, each.faults) for each in results if each.faults] == []
+    assert [each.cell for each in results if each.missed] == []
+    assert len(results) == len(names)

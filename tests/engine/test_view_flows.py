@@ -1,0 +1,174 @@
+"""Views in a run: what the store holds is what PostgreSQL answers to the same SQL, and says up to where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.engine import Run
+from millrace.errors import StateChanged, ViewKeyRepeated, ViewNotRun
+from millrace.flow import App
+from millrace.views.changelog import AFTER, lsn_number, marks_topic
+from millrace.views.store import Store
+from tests.shop import Shop
+from tests.views.fuzz import plain
+from tests.views.running import lsn, marked
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+TABLES = (
+    "CREATE TABLE customers (id integer PRIMARY KEY, region text, since date)",
+    "CREATE TABLE orders (id integer PRIMARY KEY, customer_id integer, amount numeric(12, 2), note bytea)",
+)
+REVENUE = """SELECT c.region, count(*) AS orders, sum(o.amount) AS total, avg(o.amount) AS mean, min(c.since) AS since
+    FROM {orders} o LEFT JOIN {customers} c ON o.customer_id = c.id GROUP BY c.region"""
+LARGE = "SELECT id, customer_id, amount, note FROM {orders} WHERE amount > 5 AND note IS NOT NULL"
+BEST = "SELECT region, total FROM {revenue} WHERE total > 10"
+VISITS = "SELECT customer, count(*) AS visits, max(at) AS latest FROM {visits} GROUP BY customer"
+VISITED = """SELECT c.region, count(v.customer) AS visits FROM {customers} c LEFT JOIN {visits} v ON v.customer = c.id
+    GROUP BY c.region"""
+
+
+def names(shop: Shop) -> dict[str, str]:
+    return {name: f'"{shop.name}-{name}"' for name in ("revenue", "large", "best", "visits", "visited", "seen")}
+
+
+def app_of(shop: Shop) -> App:
+    own = {**names(shop), "orders": "orders", "customers": "customers"}
+    app = App(f"views-{shop.name}")
+    app.capture(shop.name, ["customers", "orders"])
+    app.topic(f"{shop.name}-visits", "customer int, at timestamp")
+    for name, key, sql in (
+        ("revenue", "region", REVENUE),
+        ("large", "id", LARGE),
+        ("best", "region", BEST),
+        ("seen", "customer", VISITS),
+        ("visited", "region", VISITED),
+    ):
+        app.view(f"{shop.name}-{name}", key=key, sql=sql.format(**own))
+    return app
+
+
+def once(spark: SparkSession, shop: Shop, app: App, **options: Any) -> None:
+    with Run(app, shop.settings, once=True, spark=spark, traffic=False, **options) as run:
+        while not run.done:
+            run.poll()
+        run.stop()
+
+
+def answer(shop: Shop, sql: str) -> set[tuple[Any, ...]]:
+    """PostgreSQL's own, with views as views of its own and events in a table."""
+    with psycopg.connect(shop.url, autocommit=True, options="-c TimeZone=UTC") as connection:
+        return {tuple(map(plain, row)) for row in connection.execute(sql, binary=True).fetchall()}  # type: ignore[call-overload]
+
+
+def held(shop: Shop, name: str) -> tuple[set[tuple[Any, ...]], Any]:
+    store = Store(shop.settings, f"views-{shop.name}")
+    _, rows, position = store.rows(f"{shop.name}-{name}")
+    store.close()
+    assert len(set(rows)) == len(rows)
+    return {tuple(map(plain, row)) for row in rows}, position
+
+
+def visit(shop: Shop, *customers: int | None) -> None:
+    for customer in customers:
+        at = f"2026-01-01T00:00:{len(list(shop.captures.log.read(f'{shop.name}-visits'))):02}Z"
+        shop.captures.log.write(f"{shop.name}-visits", {"customer": customer, "at": at})
+        with psycopg.connect(shop.url, autocommit=True) as connection:
+            connection.execute("INSERT INTO visits VALUES (%s, %s)", (customer, at))
+
+
+def compare(shop: Shop) -> None:
+    own = {"orders": "orders", "customers": "customers", "visits": "visits"}
+    own["revenue"] = f"({REVENUE.format(**own)}) r"
+    for name, sql in (("revenue", REVENUE), ("large", LARGE), ("best", BEST), ("seen", VISITS), ("visited", VISITED)):
+        found, position = held(shop, name)
+        assert found == answer(shop, sql.format(**own)), name
+        assert (position.lsn is None) == (name in ("seen", "visited")), name
+    # What a view is true of has what was committed before it was asked for.
+    assert lsn_number(held(shop, "best")[1].lsn) >= shop.reached
+
+
+def test_the_store_holds_what_postgresql_answers(shop: Shop, spark: SparkSession) -> None:
+    shop.run(*TABLES, "CREATE TABLE visits (customer integer, at timestamptz)")
+    shop.run(
+        "INSERT INTO customers SELECT n, (ARRAY['north', 'south', NULL])[1 + n % 3], date '2024-01-01' + n"
+        " FROM generate_series(1, 9) n",
+        r"INSERT INTO orders SELECT n, n % 11, n * 1.37, CASE WHEN n % 2 = 0 THEN '\x00ff'::bytea END"
+        " FROM generate_series(1, 40) n",
+    )
+    app = app_of(shop)
+    shop.captures.log.topics.ensure(f"{shop.name}-visits", partitions=2)
+    visit(shop, 1, 2, 2, None)
+    shop.captures.ensure(app.graph().databases[0].capture)
+    reached(shop)
+    once(spark, shop, app)
+    compare(shop)
+    # A group that goes with its last row, a row that moves to another, a key that changes, a new one.
+    shop.run(
+        "UPDATE customers SET region = 'east' WHERE region IS NULL",
+        "UPDATE orders SET customer_id = 3, amount = amount + 0.01 WHERE id < 6",
+        "DELETE FROM orders WHERE customer_id = 4",
+        "UPDATE orders SET id = 100 WHERE id = 20",
+        "INSERT INTO orders VALUES (101, 1, 99999999.99, ''), (102, NULL, NULL, NULL)",
+        "DELETE FROM customers WHERE region = 'north'",
+    )
+    visit(shop, 2, 3)
+    reached(shop)
+    once(spark, shop, app)
+    compare(shop)
+    _changelog_is_whole(shop)
+
+    # Another SQL is not what the checkpoint and the changelog hold; begun afresh, it takes their place.
+    other = App(app.name)
+    other.capture(shop.name, ["customers", "orders"])
+    other.view(f"{shop.name}-large", key="id", sql="SELECT id, amount FROM orders WHERE amount > 20")
+    with pytest.raises(StateChanged):
+        once(spark, shop, other)
+    once(spark, shop, other, fresh=[f"{shop.name}-large"])
+    assert held(shop, "large")[0] == answer(shop, "SELECT id, amount FROM orders WHERE amount > 20")
+
+    # A key that two rows have is told, and not shown.
+    wrong = App(f"wrong-{shop.name}")
+    wrong.capture(shop.name, ["customers", "orders"])
+    wrong.view(f"{shop.name}-wrong", key="customer_id", sql="SELECT customer_id, amount FROM orders")
+    with pytest.raises(ViewKeyRepeated, match="customer_id"):
+        once(spark, shop, wrong)
+
+
+def reached(shop: Shop) -> None:
+    shop.reached = lsn(shop)
+    marked(shop, shop.reached)
+
+
+def _changelog_is_whole(shop: Shop) -> None:
+    """Upserts and tombstones by key, each with its position; the last mark ends where the topic does."""
+    log, topic = shop.captures.log, f"{shop.name}-revenue"
+    rows: dict[bytes, Any] = {}
+    for record in log.read(topic):
+        assert record.key is not None
+        assert AFTER in dict(record.headers)
+        rows[record.key] = record.json()
+        assert rows[record.key] is None or set(json.loads(record.key)) == {"region"}
+    regions = {json.loads(key)["region"] for key, value in rows.items() if value is not None}
+    assert regions == {row[0] for row in held(shop, "revenue")[0]}
+    assert None in rows.values(), "a group has gone"
+    *_, last = (record.json() for record in log.read(marks_topic(topic)))
+    assert last["whole"]
+    assert {int(number): end for number, end in last["ends"].items()} == {
+        number: end for number, (_, end) in log.topics.offsets(topic).items()
+    }
+
+
+def test_a_play_says_that_it_runs_no_views(play: Any) -> None:
+    app = mr.App("views")
+    visits = app.topic("visits", "customer int")
+    app.view("seen", key="customer", sql="SELECT customer, count(*) AS visits FROM visits GROUP BY customer")
+    played = play(app)
+    with pytest.raises(ViewNotRun, match="a play has neither"):
+        played.feed(visits, [{"customer": 1}])
