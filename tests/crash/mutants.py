@@ -36,9 +36,9 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "ledger check dropped",
-        "sinks/ledger.py",
-        "    return False\n\n\ndef _follows",
-        "    return True\n\n\ndef _follows",
+        "sinks/postgres_writer.py",
+        "return due(self._sink.name, epoch, self._ledger.held(self._flow), self._sink.where)",
+        "return True",
         "sink SINK_AFTER pg_rows",
         "pg_rows",
     ),

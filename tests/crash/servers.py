@@ -55,6 +55,8 @@ class Servers:
         main = self._main(name)
         main.kill()
         until(lambda: not _alive(main), f"the death of {name}")
+        if name == RECEIVER and self._receiver is not None:
+            self._receiver.wait()
 
     @contextlib.contextmanager
     def frozen(self, name: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from tests.rotation import todays
 
 FREEZE_S = 3.0
 # Of those that end the process, and need a start of Spark each; and of those that it lives through.
-KILLS, SURVIVED = 8, 2
+KILLS, SURVIVED = 4, 1
 _ROOMS = ("jvm", "sinks")
 
 
