@@ -39,7 +39,6 @@ def parser() -> argparse.ArgumentParser:
         tables,
         topics,
         verify,
-        views,
     )
 
     root = Parser(
@@ -49,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    captured = (captures, tables, views, verify, rebuild)
+    captured = (captures, tables, verify, rebuild)
     for noun in (project, apps, state, lint, servers, *captured, topics, groups, deadletters, queues, events):
         noun.add(commands)
     return root
