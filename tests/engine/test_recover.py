@@ -133,7 +133,7 @@ def writing(shop: Shop) -> Iterator[None]:
         writer.join()
 
 
-@pytest.mark.turn(1, 3)
+@pytest.mark.turn(2, 3)
 def test_rows_that_were_deleted_by_mistake_come_back(
     spark: SparkSession, shop: Shop, valkey: str, opensearch: str, until: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,

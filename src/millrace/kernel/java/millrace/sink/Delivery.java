@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.LockSupport;
 import millrace.kernel.FailPoint;
 import org.apache.hadoop.fs.Path;
 import org.apache.kafka.clients.admin.TransactionState;
@@ -32,6 +33,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  */
 public final class Delivery {
   private static final Map<String, Delivery> BY_CHECKPOINT = new ConcurrentHashMap<>();
+  private static final int OTHERS_LOOKS = 20;
+  private static final long OTHERS_NS = 100_000_000;
 
   private final SinkOptions options;
   private final String self = UUID.randomUUID().toString();
@@ -106,9 +109,19 @@ public final class Delivery {
       ledger.delivered(epoch.epoch(), epoch.inputs());
     } else if (verdict.canBeRepeated()) {
       ledger.forget(epoch.epoch());
-    } else {
+    } else if (!othersDelivered(epoch)) {
       throw Refused.torn(epoch.epoch(), verdict.committed(), verdict.lost() + verdict.unknown());
     }
+  }
+
+  /** Another driver may be at the same: its transactions go on, so that this one's are gone, before it says so. */
+  private boolean othersDelivered(Ledger.Prepared epoch) throws IOException {
+    for (int look = 0; look < OTHERS_LOOKS; look++) {
+      refuseReplaced();
+      if (isDelivered(epoch)) return true;
+      LockSupport.parkNanos(OTHERS_NS);
+    }
+    return false;
   }
 
   /** Kafka may hold epochs that this checkpoint, an older copy, has not begun yet, or has begun with other input. */
@@ -127,6 +140,7 @@ public final class Delivery {
 
   /** How the tasks of an epoch are to write. */
   synchronized TaskWriters.Plan plan(SparkSession spark, long epoch, int tasks) throws IOException {
+    if (begun) refuseReplaced(); // an epoch that the next driver prepared is not to be taken from it
     if (!begun || ledger.isPrepared(epoch)) begin(spark);
     refuseReplaced();
     Ledger.Epoch last = ledger.last();
