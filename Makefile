@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery torture crash bench-events fuzz fuzz-flows scale soak
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery bench-views torture crash bench-events bench-serving fuzz fuzz-flows scale soak bench-fraud bench-lake fuzz-lake bench-leaderboard
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -12,8 +12,8 @@ setup: .venv/.ready ## install everything that the rest needs, into .venv
 .venv/.ready: requirements.lock tools/uv.lock pyproject.toml tools/setup
 	@tools/setup
 
-demo: setup ## start the servers, make events, count them on Spark, print the counts; Ctrl-C ends it
-	@$(BIN)/millrace demo
+demo: setup ## fraud, page views, leaderboard and shop together, with their consoles, until Ctrl-C (ONLY=fraud for one, ALL=1 for every one)
+	@$(BIN)/millrace demo $(if $(ONLY),--only $(ONLY)) $(if $(ALL),--all)
 
 test: setup lint ## run all tests, those with servers and those without side by side
 	@tools/test
@@ -58,6 +58,12 @@ bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark 
 bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10)
 	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ENDS),--ends $(ENDS)) $(if $(ENGINES),--engines $(ENGINES))
 
+bench-fraud: setup ## from a payment to its alert, in real time, against Flink (RATE=1000 CARDS=100000 SECONDS=120 EPOCH=60)
+	@$(BIN)/python -m bench.fraud $(if $(RATE),--rate $(RATE)) $(if $(CARDS),--cards $(CARDS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EPOCH),--epoch $(EPOCH)) $(if $(ENGINES),--engines $(ENGINES))
+
+bench-leaderboard: setup ## ten million players: the highest rate at which a change is visible within 2 s, beside bare ZADDs (PLAYERS=10000000 RATES=1000,5000 SECONDS=40)
+	@$(BIN)/python -m bench.leaderboard $(if $(PLAYERS),--players $(PLAYERS)) $(if $(RATES),--rates $(RATES)) $(if $(SECONDS),--seconds $(SECONDS))
+
 bench-windows: setup ## Millrace's windows against Spark's own, over the same topic
 	@$(BIN)/python -m bench.windows
 
@@ -70,8 +76,11 @@ bench-lookup: setup ## a lookup in a captured table against a broadcast join of 
 bench-enrich: setup ## events enriched from tables of 1 and 10 million rows that change
 	@$(BIN)/python -m bench.enrich
 
-bench-events: setup ## the event store against the library eventsourcing, on the same PostgreSQL (COUNT=5000)
-	@$(BIN)/python -m bench.events $(if $(COUNT),--count $(COUNT))
+bench-serving: setup ## `millrace serve`: rows pulled at 500 requests/s, changes pushed to 1,000 WebSockets (RATE=500 CLIENTS=1000)
+	@$(BIN)/python -m bench.serving $(if $(RATE),--rate $(RATE)) $(if $(CLIENTS),--clients $(CLIENTS))
+
+bench-events: setup ## the event store against the library eventsourcing, on the same PostgreSQL (COUNT=5000 STORED=50000000)
+	@$(BIN)/python -m bench.events $(if $(COUNT),--count $(COUNT)) $(if $(STORED),--stored $(STORED))
 
 torture: setup ## random changes and random kills of Connect, Kafka and PostgreSQL: SEEDS=200 by default
 	@$(BIN)/python -m tests.capture.torture --seeds $(or $(SEEDS),200)
@@ -82,16 +91,25 @@ scale: setup ## one key with a million rows, and a million keys: what a row cost
 crash: setup ## the crash matrix: each process killed at each place, many times; goes on where it was. SEEDS=20 by default
 	@$(BIN)/python -m tests.crash.matrix --seeds $(or $(SEEDS),20) $(if $(MINUTES),--minutes $(MINUTES)) $(CELLS)
 
-bench-sinks: setup ## each sink against the bare bulk client of its system
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores
+bench-sinks: setup ## each sink against the bare bulk client of its system, and what each guarantee costs
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores && $(BIN)/python -m bench.sinks.guarantees
+
+bench-lake: setup ## lakehouse tables against bare Parquet, deltalake's merge and rewriting (ROWS=1000000 CHURN=0.01)
+	@$(BIN)/python -m bench.lake $(if $(ROWS),--rows $(ROWS)) $(if $(CHURN),--churn $(CHURN))
 
 bench-recovery: setup ## kill -9 to caught up at 5,000 events/s, against Flink (RATE=5000 INTERVAL=1 KILLS=3)
 	@$(BIN)/python -m bench.recovery $(if $(RATE),--rate $(RATE)) $(if $(INTERVAL),--interval $(INTERVAL)) $(if $(KILLS),--kills $(KILLS))
 
+bench-views: setup ## a view: its freshness in store, by HTTP and WebSocket; cost of a change at 10,000 to 1,000,000 rows (SIZES= RATES=100,1000)
+	@$(BIN)/python -m bench.views $(if $(SIZES),--sizes $(SIZES)) $(if $(RATES),--rates $(RATES))
+
 soak: setup ## flows under an even load for hours: does anything grow? MINUTES=120 by default; PLOT=docs/soak.svg
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),120) $(if $(PLOT),--plot $(PLOT))
 
-fuzz-flows: setup ## not proven yet: the same views as flows over captured tables, interrupted, at the same LSN: SEEDS=10 by default
+fuzz-lake: setup ## random epochs into lake tables, every version compared with the table as it was: SEEDS=20 by default
+	@$(BIN)/python -m tests.lakehouse.fuzz --seeds $(or $(SEEDS),20)
+
+fuzz-flows: setup ## the same views as flows over captured tables, interrupted, at the same LSN: SEEDS=10 by default
 	@$(BIN)/python -m tests.views.flows --seeds $(or $(SEEDS),10)
 
 fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each

@@ -1,14 +1,16 @@
 """The event store against the Python library `eventsourcing`, on the same PostgreSQL in one run.
 
-    python -m bench.events [--count N] [--rounds N] [--writers N]
+    python -m bench.events [--count N] [--rounds N] [--writers N] [--stored N]
 
 - append: one event a save, to aggregates in memory, one thread. Appends a second of wall time, and a second of CPU: the
   client's and that of all of PostgreSQL's processes together.
 - change: load, one command, save, over accounts of some 50 events; snapshots are off.
-- load: an account of 10,000 events, with a snapshot every 100 events and without any.
+- load: an account of 10,000 events, with a snapshot every 100 events, in the worst case (99 events stand after it), and
+  without any.
 - order: the same appends by several threads at once: as they are (a position under a lock until the commit, which those
   who wait share), each in a transaction of its own, and so with positions from a sequence and no lock, where readers
   would have to stay behind the oldest open transaction.
+- with `--stored`: all of that while Millrace's store holds so many events, and what `bench/events_stored.py` measures.
 
 The library has its own environment, and Millrace's side is a process of its own, too.
 """
@@ -31,46 +33,17 @@ from typing import Any
 import psutil
 import psycopg
 
+from bench import events_stored
+from bench.events_account import Account
 from millrace import config, local
 from millrace.capture.database import parsed
 from millrace.config import Settings
-from millrace.events import Aggregate, Store, apply, command, event, every
+from millrace.events import Store, every
 from millrace.events.connections import Connections
 
 VERSION = "9.5.6"
-ACCOUNTS, LONG, LOADS = 100, 10_000, 400
+ACCOUNTS, LONG, BEHIND, LOADS = 100, 10_000, 99, 400
 _FOLDER = Path(__file__).parent
-
-
-@event
-class Opened:
-    owner: str
-
-
-@event
-class Deposited:
-    amount: Decimal
-
-
-class Account(Aggregate):
-    owner: str = ""
-    balance: Decimal = Decimal(0)
-
-    @command
-    def open(self, owner: str) -> None:
-        self.emit(Opened(owner))
-
-    @command
-    def deposit(self, amount: Decimal) -> None:
-        self.emit(Deposited(amount))
-
-    @apply
-    def opened(self, event: Opened) -> None:
-        self.owner = event.owner
-
-    @apply
-    def deposited(self, event: Deposited) -> None:
-        self.balance += event.amount
 
 
 class Bank:
@@ -102,14 +75,16 @@ class Bank:
             self.repositories[False].change(held[number % accounts].id, Account.deposit, Decimal("1.25"))
 
     def long_one(self, events: int, snapshots: bool) -> None:
+        """An account of so many events, whose snapshot is as old as `every(100)` lets it become."""
         (account,) = self.opened(1)
-        for number in range(events):
+        for version in range(2, events + BEHIND + 1):
             account.deposit(Decimal("1.25"))
-            if number % 100 == 0:
+            if version % 100 == 0:
                 self.store.save(account)
+            if version == events:
+                self.repositories[snapshots].load(account.id)
         self.store.save(account)
         self.long = getattr(self, "long", {}) | {snapshots: account.id}
-        self.repositories[snapshots].load(account.id)
 
     def loads(self, count: int, snapshots: bool) -> list[float]:
         found = []
@@ -117,7 +92,7 @@ class Bank:
             begin = time.perf_counter()
             account = self.repositories[snapshots].load(self.long[snapshots])
             found.append((time.perf_counter() - begin) * 1_000)
-        assert account.version == LONG + 1
+        assert account.version == LONG + BEHIND
         return found
 
 
@@ -246,18 +221,6 @@ def compared(sides: dict[str, Side], count: int, rounds: int) -> dict[str, dict[
     return figures
 
 
-def fill(store: Store, events: int) -> None:
-    """Events that are there already, of accounts of a thousand each, written past `append`."""
-    with store.connections.lent() as connection:
-        connection.execute(
-            "INSERT INTO events.event (position, aggregate, id, version, type, schema, at, data) "
-            "SELECT n, 'Account', 'stored-' || (n - 1) / 1000, (n - 1) % 1000 + 1, 'Deposited', 1, "
-            "'2026-01-01'::timestamptz + n * interval '1 ms', '{\"amount\":\"1.25\"}' FROM generate_series(1, %s) n",
-            (events,),
-        )
-        connection.execute("VACUUM ANALYZE events.event")
-
-
 def measured(
     settings: Settings, count: int, rounds: int, writers: list[int], stored: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -273,7 +236,7 @@ def measured(
     process = psutil.Process(pid)
     if stored:
         with Store.open("ours", settings=settings) as store:
-            fill(store, stored)
+            events_stored.fill(store, stored)
     sides = {
         "millrace": Side([sys.executable, "-m", "bench.events", "--serve", urls["ours"]], process),
         "eventsourcing": Side([str(environment()), str(_FOLDER / "events_peer.py"), urls["theirs"]], process),
@@ -282,6 +245,10 @@ def measured(
     for side in sides.values():
         side.end()
     print(json.dumps(figures), flush=True)
+    if stored:
+        with Store.open("ours", settings=settings) as store:
+            figures["stored"] = events_stored.measured(store, stored)
+            print(json.dumps(figures["stored"]), flush=True)
     order: dict[str, Any] = {}
     for name in ("shared", "locked", "unlocked"):
         with Store.open(name, settings=settings) as store:
@@ -322,6 +289,8 @@ def main() -> None:
             print(f"{name:<28} {value} against {theirs[name]}: {ratios[name]} (p99)")
     for name, value in order.items():
         print(f"appends/s, {name:<16} {value}")
+    for name, value in figures.get("stored", {}).items():
+        print(f"stored, {name:<36} {value}")
     told = {"figures": figures, "order_appends_per_s": order, "peer": f"eventsourcing {VERSION}"}
     print(json.dumps({"bench": "events", "ratios": ratios, **told}))
 

@@ -20,10 +20,6 @@ from tests.shop import Shop, opened
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# What will hold views true once they run (docs/design/0027): the command line refuses to run them, and these have not
-# passed yet.
-collect_ignore = ["engine/test_view_flows.py", "engine/test_transfers.py", "views/test_running.py"]
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out slow tests whose turn is another day, unless somebody names one."""

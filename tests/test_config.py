@@ -151,4 +151,9 @@ def test_the_guide_shows_a_configuration_that_loads(tmp_path: Path) -> None:
     assert settings.kafka.options["sasl.mechanisms"] == "SCRAM-SHA-512"
     assert settings.spark.checkpoints == Path("/mnt/shared/shop")
     assert (settings.run.metrics, settings.run.log) == (config.Listen("127.0.0.1", 9108), "json")
+    assert settings.serve.listen == config.Listen("127.0.0.1", 8642)
+    assert settings.serve.origins == ("https://board.example",)
+    assert settings.tokens == tmp_path / "tokens.json"
+    assert load(tmp_path, block, MILLRACE_SERVE_SOCKETS="7").serve.sockets == 7
+    assert load(tmp_path, "").tokens == tmp_path / ".millrace" / "tokens.json"
     assert load(tmp_path, block, MILLRACE_RUN_METRICS="::1:80").run.metrics == config.Listen("::1", 80)

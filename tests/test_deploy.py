@@ -21,7 +21,7 @@ from millrace.engine.keeping import FINISH_S
 from millrace.engine.run import STOP_S
 from millrace.engine.session import JVM_END_S, partitions
 from millrace.exposition import Metric
-from millrace.serve import METRICS, metrics
+from millrace.serve.metrics import METRICS, metrics
 from tests.serve.exposition import parsed
 from tests.serve.test_metrics import told
 

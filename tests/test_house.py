@@ -47,7 +47,8 @@ def test_files_are_small_enough_to_read() -> None:
     "code", ["import millrace", "from millrace.cli import parser; parser()", "import millrace.testing.plugin"]
 )
 def test_spark_and_kafka_are_imported_only_when_used(code: str) -> None:
-    heavy = ("pyspark", "confluent_kafka", "psycopg", "rich")
+    lake = ("deltalake", "pyiceberg", "duckdb", "pyarrow")
+    heavy = ("pyspark", "confluent_kafka", "psycopg", "rich", "nicegui", *lake)
     check = f"{code}; import sys; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", check], text=True).strip() == "[]"
 

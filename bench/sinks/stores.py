@@ -1,8 +1,11 @@
 """Stores and receivers as sinks, each beside the bare client of its system, in one run.
 
-    python -m bench.sinks.stores [--sides postgres,redis,opensearch,rabbitmq,webhook] [--records N] [--rounds N]
+    python -m bench.sinks.stores [--sides postgres,again,files,redis,opensearch,rabbitmq,webhook] [--records N]
+                                 [--rounds N]
 
 - **postgres**: an epoch of so many new rows, against COPY by psycopg into a table with the same primary key.
+- **again**: the same keys with other values into a table that has them, against COPY into a temporary table and MERGE.
+- **files**: an epoch as Parquet, against Spark's own writer of the same rows, which are held by Spark on both sides.
 - **redis**: an epoch of so many rows as hashes, against redis-py's pipelines of HSET, a thousand at a time.
 - **opensearch**: the same as documents, against `_bulk` by two threads with bodies of the same size, made before.
 - **rabbitmq**: the same as messages of a quorum queue, against pika's own loop in two processes, each with as many
@@ -26,6 +29,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
@@ -33,10 +37,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pika
-import psycopg
 import redis
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from bench.sinks import tables
 from bench.sinks.publisher import published
 from bench.sinks.rows import ROW, row_of
 from millrace import config, local
@@ -45,16 +49,20 @@ from millrace.engine.session import close, session
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, Sink
 from millrace.sinks.keys import CONCURRENCY
 from millrace.sinks.opensearch import opensearch
-from millrace.sinks.postgres import postgres
 from millrace.sinks.rabbitmq import QUORUM, rabbitmq
 from millrace.sinks.redis import redis as redis_sink
 from millrace.sinks.webhook import webhook
 
 PARTITIONS, THREADS = 2, 2
 COMMANDS_A_PIPELINE = 1_000
-COPY_BYTES = 1024 * 1024
 HOOK = "hook"
-SERVERS = {"postgres": "postgres", "redis": "valkey", "opensearch": "opensearch", "rabbitmq": "rabbitmq"}
+SERVERS = {
+    "postgres": "postgres",
+    "again": "postgres",
+    "redis": "valkey",
+    "opensearch": "opensearch",
+    "rabbitmq": "rabbitmq",
+}
 # About as large as ours.
 BULK_ROWS = 10_000
 
@@ -66,49 +74,26 @@ class Bench:
         self.settings, self.folder, self.records = settings, folder, records
         self.spark: SparkSession = session(settings, f"local[{PARTITIONS}]", "bench")
 
-    def ours(self, sink: Sink, records: int) -> float:
-        """Rows a second of one epoch, whose rows are there."""
+    @contextmanager
+    def rows(self, records: int) -> Iterator[DataFrame]:
+        """As a flow has them: computed and held by Spark."""
         columns = self.spark.range(0, records, 1, PARTITIONS).selectExpr(*ROW)
         rows = columns.selectExpr("*", f"1 {DIFF}", f"id {VERSION}").persist()
         rows.count()
-        writer = sink.open(self.settings, "bench", Feed(columns.schema, ("id",)), self.folder / sink.name)
-        began = monotonic()
-        writer.write(Epoch("bench", 0, "[]"), rows, lambda refused: sys.exit(f"{refused[0]} is refused"))
-        spent_s = monotonic() - began
-        writer.close()
+        yield rows
         rows.unpersist()
+
+    def ours(self, sink: Sink, records: int, *, epochs: int = 1) -> float:
+        """Rows a second of the last of so many epochs of the same rows."""
+        with self.rows(records) as rows:
+            feed = Feed(rows.drop(DIFF, VERSION).schema, () if sink.wants == "rows" else ("id",))
+            writer = sink.open(self.settings, "bench", feed, self.folder / sink.name)
+            for number in range(epochs):
+                began = monotonic()
+                writer.write(Epoch("bench", number, "[]"), rows, lambda refused: sys.exit(f"{refused[0]} is refused"))
+                spent_s = monotonic() - began
+            writer.close()
         return round(records / spent_s)
-
-    # ---- postgres
-
-    def postgres_ours(self) -> float:
-        table = f"ours{next(_numbers)}"
-        found = self.ours(postgres(table, key="id"), self.records)
-        self._table_dropped(table)
-        return found
-
-    def postgres_bare(self) -> float:
-        table = f"bare{next(_numbers)}"
-        rows = map(row_of, range(self.records))
-        lines = "".join("\t".join(str(value) for value in row.values()) + "\n" for row in rows).encode()
-        with psycopg.connect(local.address(self.settings, "postgres")) as connection:
-            columns = "id bigint PRIMARY KEY, name text, score double precision, seen boolean, at timestamptz"
-            connection.execute(f"CREATE TABLE {table} ({columns})")  # type: ignore[call-overload]
-            connection.commit()
-            began = monotonic()
-            with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[call-overload]
-                for first in range(0, len(lines), COPY_BYTES):
-                    copy.write(lines[first : first + COPY_BYTES])
-            connection.commit()
-            spent_s = monotonic() - began
-        self._table_dropped(table)
-        return round(self.records / spent_s)
-
-    def _table_dropped(self, table: str) -> None:
-        with psycopg.connect(local.address(self.settings, "postgres")) as connection:
-            found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[call-overload]
-            assert found == (self.records,)
-            connection.execute(f"DROP TABLE {table}")  # type: ignore[call-overload]
 
     # ---- redis
 
@@ -256,12 +241,12 @@ def _closed(port: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--sides", default="postgres,redis,opensearch,rabbitmq,webhook")
+    parser.add_argument("--sides", default="postgres,again,files,redis,opensearch,rabbitmq,webhook")
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     chosen = args.sides.split(",")
-    servers = [server for side, server in SERVERS.items() if side in chosen]
+    servers = {server for side, server in SERVERS.items() if side in chosen}
     with tempfile.TemporaryDirectory() as name, receiver(Path(name)) as url:
         settings = config.load(Path(name), {f"MILLRACE_SINKS_{HOOK.upper()}_URL": url})
         with local.held(settings, tuple(servers)):
@@ -275,10 +260,17 @@ def main() -> None:
 def run(bench: Bench, chosen: list[str], rounds: int) -> None:
     figures: dict[str, dict[str, list[float]]] = {}
     for side in chosen:
-        sides: dict[str, Callable[[], float]] = {
-            "millrace": getattr(bench, f"{side}_ours"),
-            "bare": getattr(bench, f"{side}_bare"),
-        }
+        sides: dict[str, Callable[[], float]] = (
+            {
+                "millrace": partial(getattr(tables, f"{side}_ours"), bench),
+                "bare": partial(getattr(tables, f"{side}_bare"), bench),
+            }
+            if side in tables.SIDES
+            else {
+                "millrace": getattr(bench, f"{side}_ours"),
+                "bare": getattr(bench, f"{side}_bare"),
+            }
+        )
         found: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds + 1):
             for name in list(sides) if number % 2 else reversed(sides):
@@ -292,7 +284,7 @@ def run(bench: Bench, chosen: list[str], rounds: int) -> None:
         side: round(statistics.median(found["millrace"]) / statistics.median(found["bare"]), 2)
         for side, found in figures.items()
     }
-    peer = "COPY, redis-py's pipelines, _bulk by threads, pika by processes, http.client by threads"
+    peer = "COPY, COPY and MERGE, Spark's Parquet, redis-py's pipelines, _bulk by threads, pika, http.client by threads"
     print(json.dumps({"bench": "sinks", "ratios": ratios, "figures": figures, "peer": peer}))
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "frequent",
     "function",
     "join",
+    "lake",
     "last",
     "last_n",
     "late",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from millrace.log import Log
     from millrace.sinks.files import files
     from millrace.sinks.function import function
+    from millrace.sinks.lake import lake
     from millrace.sinks.opensearch import opensearch
     from millrace.sinks.postgres import postgres
     from millrace.sinks.rabbitmq import rabbitmq
@@ -108,6 +110,7 @@ _HOMES = {
     "files": "millrace.sinks.files",
     "function": "millrace.sinks.function",
     "join": "millrace.flow.joins",
+    "lake": "millrace.sinks.lake",
     "lookback": "millrace.flow.lookback",
     "lookup": "millrace.flow.lookups",
     "match": "millrace.flow.matches",

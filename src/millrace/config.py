@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from millrace.addresses import Listen as Listen
 from millrace.errors import (
     ConfigInvalid,
     ConfigUnknown,
@@ -32,6 +33,7 @@ from millrace.errors import (
 
 FILE = "millrace.toml"
 STATE_FOLDER = ".millrace"
+LAKE_FOLDER = "lake"
 
 # Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
 _SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
@@ -45,6 +47,8 @@ VARIABLES = (
     "MILLRACE_CONNECT_URL",
     "MILLRACE_REGISTRY_URL",
     "MILLRACE_VIEWS_URL",
+    "MILLRACE_LAKE_FOLDER",
+    "MILLRACE_LAKE_CATALOG",
     "MILLRACE_SPARK_MASTER",
     "MILLRACE_SPARK_CHECKPOINTS",
     "MILLRACE_RUN_APP",
@@ -52,14 +56,23 @@ VARIABLES = (
     "MILLRACE_RUN_METRICS",
     "MILLRACE_RUN_LOG",
     "MILLRACE_RUN_OWED_MB",
+    "MILLRACE_VIEWS_READ_URL",
+    "MILLRACE_SERVE_LISTEN",
+    "MILLRACE_SERVE_ORIGINS",
+    "MILLRACE_SERVE_HOSTS",
+    "MILLRACE_SERVE_TOKENS",
+    "MILLRACE_SERVE_REQUESTS_PER_S",
+    "MILLRACE_SERVE_SOCKETS",
     *OWN_VARIABLES,
 )
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
-_LAST_PORT = 65_535
-SECTIONS = ("prefix", "kafka", "connect", "registry", "views", "databases", "queues", "sinks", "spark", "run")
+SECTIONS = (
+    "prefix", "kafka", "connect", "registry", "views", "lake", "databases", "queues", "sinks", "spark", "run", "serve",
+)  # fmt: skip
 LOGS = ("text", "json")
 # Rows that a sink owes because its server is away are kept on disk, and a flow waits when there are so many of them.
 OWED_MB = 1_024
+LISTEN = Listen("127.0.0.1", 8642)
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,15 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class Lake:
+    """`folder` is one that the driver and, on a cluster, every executor mounts; without it, `lake` in the project's.
+    `catalog` is the PostgreSQL that knows the Iceberg tables; without it, the project's own."""
+
+    folder: Path | None = None
+    catalog: Secret | None = None
+
+
+@dataclass(frozen=True)
 class Database:
     """`connect_password` is the reference by which a Kafka Connect of one's own finds the password: `${file:…}`."""
 
@@ -129,26 +151,6 @@ class Spark:
 
 
 @dataclass(frozen=True)
-class Listen:
-    """Where something is served. Port 0 is any free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, text: str) -> Listen | None:
-        """From "[HOST:]PORT"; nobody outside this machine is answered unless a host is said. None if it is not one."""
-        host, _, port = text.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not port.isdecimal() or int(port) > _LAST_PORT:
-            return None
-        return cls(host or "127.0.0.1", int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True)
 class Run:
     """What `millrace run` does when it is given no argument. `owed_mb` is how much of what sinks could not be given yet
     is kept for each of them before its flow waits."""
@@ -161,6 +163,19 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Serve:
+    """What `millrace serve` allows. Pages of `origins` may call it from a browser, and it answers to the names `hosts`
+    beside its address. `requests_per_s` is for each token, `sockets` for all together."""
+
+    listen: Listen = LISTEN
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    tokens: Path | None = None
+    requests_per_s: int = 1_000
+    sockets: int = 2_000
+
+
+@dataclass(frozen=True)
 class Settings:
     folder: Path
     prefix: str = ""
@@ -168,11 +183,14 @@ class Settings:
     connect: Endpoint = field(default_factory=Endpoint)
     registry: Endpoint = field(default_factory=Endpoint)
     views: Endpoint = field(default_factory=Endpoint)
+    views_read: Endpoint = field(default_factory=Endpoint)
+    lake: Lake = field(default_factory=Lake)
     databases: Mapping[str, Database] = field(default_factory=dict)
     queues: Mapping[str, Secret] = field(default_factory=dict)
     sinks: Mapping[str, Secret] = field(default_factory=dict)
     spark: Spark = field(default_factory=Spark)
     run: Run = field(default_factory=Run)
+    serve: Serve = field(default_factory=Serve)
 
     @property
     def state_folder(self) -> Path:
@@ -180,8 +198,17 @@ class Settings:
         return self.folder / STATE_FOLDER
 
     @property
+    def tokens(self) -> Path:
+        """The file with the hashes of the tokens that `millrace serve` knows."""
+        return self.serve.tokens or self.state_folder / "tokens.json"
+
+    @property
     def checkpoints(self) -> Path:
         return self.spark.checkpoints or self.state_folder / "checkpoints"
+
+    @property
+    def lake_folder(self) -> Path:
+        return self.lake.folder or self.folder / LAKE_FOLDER
 
     def named(self, name: str) -> str:
         """The name in the outside world (topic, group, slot, ledger) of something called `name` here."""
@@ -265,7 +292,8 @@ class _Reader:
         kafka = self._section("kafka", ("bootstrap", "options"))
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
-        views = self._section("views", ("url",))
+        views = self._section("views", ("url", "read_url"))
+        lake = self._section("lake", ("folder", "catalog"))
         spark = self._section("spark", ("master", "checkpoints", "options"))
         run = self._section("run", ("app", "show", "metrics", "log", "owed_mb"))
         prefix = self._text(self.raw, "prefix") or ""
@@ -273,7 +301,6 @@ class _Reader:
             raise self._invalid(
                 "prefix", "a prefix is lower-case letters, digits, - and _", 'choose one like "dev" or "shop-test"'
             )
-        checkpoints = self._text(spark, "spark.checkpoints")
         return Settings(
             folder=root,
             prefix=prefix,
@@ -281,12 +308,14 @@ class _Reader:
             connect=self._endpoint(connect, "connect.url"),
             registry=self._endpoint(registry, "registry.url"),
             views=self._endpoint(views, "views.url"),
+            views_read=self._endpoint(views, "views.read_url"),
+            lake=self._lake(lake),
             databases=self._databases(),
             queues=self._urls("queues"),
             sinks=self._urls("sinks"),
             spark=Spark(
                 self._text(spark, "spark.master") or "local[*]",
-                (root / Path(checkpoints).expanduser()).resolve() if checkpoints else None,
+                self._folder(spark, "spark.checkpoints"),
                 self._options(spark, "spark.options"),
             ),
             run=Run(
@@ -294,14 +323,35 @@ class _Reader:
                 self._texts(run, "run.show"),
                 self._listen(run, "run.metrics"),
                 self._log(run, "run.log"),
-                self._megabytes(run, "run.owed_mb"),
+                self._number(run, "run.owed_mb", OWED_MB),
             ),
+            serve=self._serve(),
         )
 
+    def _serve(self) -> Serve:
+        table = self._section("serve", ("listen", "origins", "hosts", "tokens", "requests_per_s", "sockets"))
+        listen = self._listen(table, "serve.listen") or LISTEN
+        origins, hosts = (self._texts(table, f"serve.{name}") for name in ("origins", "hosts"))
+        most = (self._number(table, f"serve.{name}", getattr(Serve, name)) for name in ("requests_per_s", "sockets"))
+        return Serve(listen, origins, hosts, self._folder(table, "serve.tokens"), *most)
+
+    def _folder(self, table: dict[str, Any], key: str) -> Path | None:
+        """Taken from the project's."""
+        text = self._text(table, key)
+        return (self.path.parent / Path(text).expanduser()).resolve() if text else None
+
+    def _lake(self, table: dict[str, Any]) -> Lake:
+        url = self._text(table, "lake.catalog")
+        if url and not url.startswith(("postgresql:", "env:", "file:")):
+            reason = "the catalog of Iceberg tables is a PostgreSQL, which many can write to at a time"
+            raise self._invalid("lake.catalog", reason, "write it as postgresql://user@host:port/name")
+        return Lake(self._folder(table, "lake.folder"), self._secret("lake.catalog", url) if url else None)
+
     def _listen(self, table: dict[str, Any], key: str) -> Listen | None:
-        value = table.get(key.rpartition(".")[2])
+        name = key.rpartition(".")[2]
+        value = table.get(name)
         number = isinstance(value, int) and not isinstance(value, bool)
-        text = self._text({**table, "metrics": str(value)} if number else table, key)
+        text = self._text({**table, name: str(value)} if number else table, key)
         if text is None:
             return None
         if (listen := Listen.of(text)) is None:
@@ -314,11 +364,11 @@ class _Reader:
             raise self._invalid(key, "there is no such kind of log", f"choose from {', '.join(LOGS)}")
         return text
 
-    def _megabytes(self, table: dict[str, Any], key: str) -> int:
+    def _number(self, table: dict[str, Any], key: str, default: int) -> int:
         name = key.rpartition(".")[2]
-        value = self.environ.get(self._variable(key)) or table.get(name, OWED_MB)
+        value = self.environ.get(self._variable(key)) or table.get(name, default)
         if isinstance(value, bool) or not str(value).isdecimal() or not int(value):
-            raise self._invalid(key, "it is not a number of megabytes", f"write it as {name} = {OWED_MB}")
+            raise self._invalid(key, "it is not a whole number from 1 on", f"write it as {name} = {default}")
         return int(value)
 
     def _named(self, section: str, keys: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any], Secret]]:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class FailPoint(Enum):
-    """Each place gives the name of its sink."""
+    """Each place gives the name of its sink, where nothing else is said."""
 
     SINK_BEFORE = auto()  # an epoch is due, nothing of it is written
     SINK_TASK = auto()  # a worker begins to write its part
@@ -37,6 +37,10 @@ class FailPoint(Enum):
     OWED_WRITTEN = auto()  # its rows are kept, and not yet in their place
     OWED_AFTER = auto()  # it is owed, the flow does not know
     OWED_PAID = auto()  # it is written at last, and still counts as owed
+
+    # These give format and name of the table.
+    LAKE_COMPACTING = auto()  # small files are written together, and no commit names what came of it
+    LAKE_COMPACTED = auto()  # one does, and nobody knows yet
 
     def reached(self, who: str) -> None:
         if ON:

@@ -114,6 +114,48 @@ CHANGES = (
 
 
 @pytest.mark.server
+def test_a_large_value_is_read_only_once_its_transaction_is_seen(shop: Shop) -> None:
+    """It takes the key of a row that had another text, and the commit waits for a standby that does not exist: it is
+    in the log, and nobody sees it."""
+    texts = [random.Random(number).randbytes(3_000).hex() for number in range(2)]
+    shop.run(*(f"INSERT INTO orders VALUES ({8_001 + number}, '{text}')" for number, text in enumerate(texts)))
+    assert compared(shop, "orders").clean
+    # Only this session waits.
+    shop.run("ALTER SYSTEM SET synchronous_commit = local", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    shop.run("SELECT pg_reload_conf()")
+
+    def move() -> None:
+        with psycopg.connect(shop.url) as connection:
+            connection.execute("SET synchronous_commit = on")
+            connection.execute("DELETE FROM orders WHERE id = 8001")
+            connection.execute("UPDATE orders SET id = 8001 WHERE id = 8002")
+
+    def waits() -> bool:
+        found = shop.run(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'"
+        )
+        return bool(found[0][0])
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        until(waits, "the commit waits")
+        [[end]] = shop.run("SELECT pg_current_wal_flush_lsn()")
+        until(lambda: sent(shop, end), "the log was sent to the capture")
+        assert shop.run("SELECT name FROM orders WHERE id = 8001") == [(texts[0],)]
+    finally:
+        shop.run("ALTER SYSTEM RESET synchronous_standby_names", "ALTER SYSTEM RESET synchronous_commit")
+        shop.run("SELECT pg_reload_conf()")
+        mover.join()
+    assert compared(shop, "orders").clean
+
+
+def sent(shop: Shop, end: str) -> bool:
+    reached = "SELECT bool_and(sent_lsn >= '{}') FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid"
+    return bool(shop.run(f"{reached} WHERE database = current_database()".format(end))[0][0])
+
+
+@pytest.mark.server
 def test_what_was_changed_behind_its_back_is_named_and_mended(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     log, topic = shop.captures.log, f"{shop.name}.public.orders"
     row = next(

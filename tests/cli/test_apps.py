@@ -89,12 +89,14 @@ def test_what_is_wrong_is_one_sentence(shop: Path, command: str, reference: str,
 def test_run_tells_of_a_wrong_time_and_wrong_names_before_it_starts_anything(shop: Path) -> None:
     for arguments, words in (
         (("--for", "soon"), "MR-DURATION-INVALID"),
-        (("--only", "url"), "did you mean 'urls'"),
+        (("--only", "url"), "has no flow named 'url'; did you mean 'urls'"),
         (("--fresh", "url"), "did you mean 'urls'"),
         (("--show", "view"), "did you mean 'views'"),
         (("--from", "earliest"), "MR-REPLAY-INVALID"),
         (("--until", "2026-01-01"), "MR-REPLAY-INVALID"),
-        (("--from", "latest", "--into", "new"), "'latest' is no time"),
+        (("--from", "latest", "--into", "new"), "'latest' of --from is no time"),
+        (("--from", "lake"), "among those that are there"),
+        (("--from", "lake", "--into", "new", "--until", "2026-01-01"), "leave `--until` out"),
         (("--into", "a b"), "MR-NAME-INVALID"),
         (("--into", "new", "--from", "2026-01-02", "--until", "2026-01-01"), "MR-REPLAY-INVALID"),
     ):
@@ -104,20 +106,3 @@ def test_run_tells_of_a_wrong_time_and_wrong_names_before_it_starts_anything(sho
         assert done.stderr.count("\n") == 1
     assert not (shop / ".millrace" / "kafka").exists()
     assert "130" in millrace("run", "--help", cwd=shop).stdout
-
-
-def test_views_are_drawn_and_not_run_yet(shop: Path) -> None:
-    app = shop / "shop.py"
-    app.write_text(
-        app.read_text() + '\napp.view("seen", key="url", sql="SELECT url, count(*) AS n FROM views GROUP BY url")\n'
-    )
-    drawn = millrace("graph", cwd=shop)
-    assert drawn.returncode == 0, drawn.stderr
-    assert "seen" in drawn.stdout
-    refused = millrace("run", "--once", cwd=shop)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(
-        "error: MR-VIEW-NOT-RUN the view 'seen' is not run: running views is not offered yet"
-    )
-    assert "(at shop.py:" in refused.stderr
-    assert "pyspark" not in refused.stdout

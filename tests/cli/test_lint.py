@@ -41,7 +41,7 @@ def test_findings_are_paragraphs_or_json_and_strict_fails(tmp_path: Path) -> Non
     assert "grows until the disk is full" in why
     assert fix.startswith("        fix: ")
     assert done.stderr.splitlines() == [
-        "not looked at: the function of orders, because only the running capture knows the columns of shop.orders"
+        "not looked at: orders, because only the running capture knows the columns of shop.orders"
     ]
 
     done = millrace("lint", "shop:app", "--json", cwd=tmp_path)

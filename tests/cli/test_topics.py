@@ -81,7 +81,7 @@ def test_errors_are_one_sentence(shell: Shell, topic: str) -> None:
         (("create", "new", "--config", "nonsense"), "MR-TOPIC-CONFIG-INVALID"),
         (("create", "new", "--retention", "soon"), "MR-DURATION-INVALID"),
         (("read", topic, "--from", "somewhere"), "MR-POSITION-INVALID"),
-        (("read", topic, "--until", "5"), "MR-POSITION-INVALID"),
+        (("read", topic, "--until", "5"), "MR-USAGE-INVALID"),
         (("read", topic, "--partition", "9"), "MR-PARTITION-UNKNOWN"),
         (("write", "nowhere"), "MR-TOPIC-UNKNOWN"),
         (("write", topic, "--format", "avro"), "MR-RECORD-SCHEMA-MISSING"),
@@ -147,7 +147,7 @@ def test_a_file_that_is_whole_says_so_in_every_partition(shell: Shell) -> None:
     assert (len(found), sorted(marks)) == (5, [0, 1, 2])
     for given, says in (
         (("--complete", "2026-01-02"), "not COLUMN=TIME"),
-        (("--complete", "until=soon"), "MR-POSITION-INVALID"),
+        (("--complete", "until=soon"), "'soon' of --complete is no time"),
         (("--complete", "until=2026-01-02", "--acks", "0"), "acknowledged"),
         (("--complete", "until=2026-01-02", "--format", "avro"), "avro"),
     ):

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from millrace.engine.stopping import epochs
 from millrace.errors import MillraceError
 from tests.command import until
-from tests.crash.mill import FLOWS, SINK_SERVERS, Mill
+from tests.crash.mill import FLOWS, ITEMS, SINK_SERVERS, Mill
 from tests.crash.servers import no_room
+from tests.crash.supervisor import PATIENCE
 
 # Files of a checkpoint, for every flow; and those of state, for flows that have some.
 LOGS = (
@@ -42,10 +43,13 @@ DELIVERY = (
     "AFTER_DELIVERED",
 )
 SINK = ("SINK_BEFORE", "SINK_IN_BULK", "SINK_BEFORE_LEDGER", "SINK_AFTER")
-WITNESSED = ("cache", "search")
+# Those whose ledger has a copy beside the checkpoint.
+WITNESSED = ("cache", "search", "delta_rows", "iceberg_rows", "delta_keys", "iceberg_keys")
+# While small files of a lake table are written together, beside the epochs.
+LAKE = ("LAKE_COMPACTING", "LAKE_COMPACTED")
 OWED = ("OWED_BEFORE", "OWED_WRITTEN", "OWED_AFTER", "OWED_PAID")
 WORKER = ("SINK_TASK", "SINK_IN_BULK")
-REACH_S = 150.0
+REACH_S = 300.0 * PATIENCE
 
 # What a cell is given: the mill, a source of chance, and for how long a server is frozen. Faults come back.
 Act = Callable[[Mill, random.Random, float], list[str]]
@@ -202,11 +206,16 @@ def owed(point: str, sink: str) -> Act:
 
 @contextlib.contextmanager
 def _busy(mill: Mill) -> Iterator[None]:
-    """A run that has committed something, with more to do."""
+    """A run that has committed something itself, with more to do."""
+    before = {flow: _last_commit(mill, flow) for flow in mill.only}
     mill.start()
-    _feeding(mill, lambda: all(epochs(mill.checkpoint(flow) / "commits") for flow in mill.only), "a first epoch")
+    _feeding(mill, lambda: all(_last_commit(mill, flow) > last for flow, last in before.items()), "a first epoch")
     mill.feed()
     yield
+
+
+def _last_commit(mill: Mill, flow: str) -> int:
+    return max(epochs(mill.checkpoint(flow) / "commits"), default=-1)
 
 
 def _feeding(mill: Mill, condition: Callable[[], bool], what: str) -> None:
@@ -298,13 +307,16 @@ def _place(point: str, flow: str) -> str:
 
 
 def _flow_of(sink: str) -> str:
-    return {"pg_keys": "windowed", "cache": "ranked", "search": "ranked"}.get(sink, "copied")
+    keyed = {"cache": "ranked", "search": "ranked", "pg_table": ITEMS} | dict.fromkeys(
+        ("pg_keys", "delta_keys", "iceberg_keys"), "windowed"
+    )
+    return keyed.get(sink, "copied")
 
 
 def _cells() -> Iterator[Cell]:
     for flow in FLOWS:
         state = () if flow == "copied" else STATE
-        for point in (*LOGS, *state, *DELIVERY):
+        for point in (*LOGS, *state, *(() if flow == ITEMS else DELIVERY)):  # a table alone has no topic
             yield Cell(f"jvm {point} {flow}", "jvm", flow, killed_at(point, _place(point, flow)))
         yield Cell(f"checkpoint commit-deleted {flow}", "checkpoint", flow, commit_deleted(flow))
         yield Cell(f"checkpoint offsets-truncated {flow}", "checkpoint", flow, offsets_truncated(flow))
@@ -312,6 +324,9 @@ def _cells() -> Iterator[Cell]:
     for sink in SINK_SERVERS:
         for point in (*SINK, *(("SINK_BETWEEN_LEDGERS",) if sink in WITNESSED else ())):
             yield Cell(f"sink {point} {sink}", "sinks", _flow_of(sink), killed_at(point, sink, most_before=1))
+    for table in ("delta:copied", "iceberg:copied_iceberg"):
+        for point in LAKE:
+            yield Cell(f"lake {point} {table}", "sinks", "copied", killed_at(point, table, most_before=0))
     for sink in ("pg_rows", "cache"):
         for point in WORKER:
             yield Cell(f"worker {point} {sink}", "worker", _flow_of(sink), worker_killed(point, sink))

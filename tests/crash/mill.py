@@ -1,5 +1,6 @@
 """The app that is run while things die: a stateless flow, one with windows and one of the kernel's, each exactly once
-into a topic and into sinks; what it is fed; and all that it wrote, read back from the servers."""
+into a topic and into sinks, and a captured table whose rows come, change and go; what it is fed; and all that it wrote,
+read back from the servers."""
 
 from __future__ import annotations
 
@@ -19,15 +20,19 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from millrace import local
-from millrace.config import Settings
+from millrace.config import Lake as LakeSettings
+from millrace.config import Secret, Settings
 from millrace.engine.definition import CHECKPOINT, SINKS, folder_of
 from millrace.engine.epochs import offsets
 from millrace.engine.stopping import epochs
 from millrace.errors import ServerError
+from millrace.lakehouse import Catalog
+from millrace.lakehouse.asking import asked
+from millrace.lakehouse.table import DATA
 from millrace.log import Log
 from millrace.log.deadletters import OFFSET, PARTITION
 from millrace.testing.plugin import JAVA_OPTIONS
-from tests.crash.oracles import Event, Seen
+from tests.crash.oracles import Event, Item, Seen
 from tests.crash.servers import Servers
 from tests.crash.supervisor import LIMIT_S, Points, Supervised
 from tests.sinks.test_opensearch import documents
@@ -62,20 +67,40 @@ copied.to(
     mr.postgres("copied", database="target", name="pg_rows"),
     mr.files("out", format="json", name="files"),
     mr.webhook("hook", name="hook"),
+    mr.lake("copied", format="delta", name="delta_rows"),
+    mr.lake("copied_iceberg", format="iceberg", name="iceberg_rows"),
 )
-windowed.to(mr.postgres("windowed", key=["key", "window_start"], database="target", name="pg_keys"))
+windowed.to(
+    mr.postgres("windowed", key=["key", "window_start"], database="target", name="pg_keys"),
+    mr.lake("windowed", format="delta", key=["key", "window_start"], name="delta_keys"),
+    mr.lake("windowed_iceberg", format="iceberg", key=["key", "window_start"], name="iceberg_keys"),
+)
 ranked.to(mr.redis("PREFIX", key="key", name="cache"), mr.opensearch("PREFIX", key="key", name="search"))
+
+items = app.table("items", "id long, name string, amount long", key="id")
+items.to(mr.postgres("items", database="target", name="pg_table"))
 """
 
-FLOWS = ("copied", "windowed", "ranked")
-# Which server is behind each sink; files need none.
+ITEMS = "items"
+FLOWS = ("copied", "windowed", "ranked", ITEMS)
+# Which server is behind each sink; files need none, and Delta tables are such.
 SINK_SERVERS = {
     "pg_rows": "postgres",
     "pg_keys": "postgres",
+    "pg_table": "postgres",
     "files": "",
     "hook": "receiver",
     "cache": "valkey",
     "search": "opensearch",
+    "delta_rows": "",
+    "iceberg_rows": "postgres",
+    "delta_keys": "",
+    "iceberg_keys": "postgres",
+}
+# Tables of the lake by the sinks that write them.
+LAKE = {
+    "copied": {"delta_rows": "copied", "iceberg_rows": "copied_iceberg"},
+    "windowed": {"delta_keys": "windowed", "iceberg_keys": "windowed_iceberg"},
 }
 OPTIONS = {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
@@ -86,7 +111,8 @@ OPTIONS = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0",
 }
-KEYS = 6
+# Of events; and of items, few enough that each comes and goes often.
+KEYS, ROWS = 6, 40
 FEED_S = 0.7
 # Between two events, and how long before the first one those happened that come late.
 STEP = timedelta(seconds=1)
@@ -107,6 +133,7 @@ class Mill:
     master: str = "local[2]"
     env: Mapping[str, str] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list, init=False)
+    items: dict[int, Item] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -120,9 +147,11 @@ class Mill:
         self._fed = 0.0
         self._make_database()
         self._write_project(bootstrap)
-        self.log.topics.create("events", partitions=2)
+        for topic in ("events", ITEMS):
+            self.log.topics.create(topic, partitions=2)
         env = {
             "MILLRACE_DATABASES_TARGET_URL": self.database,
+            "MILLRACE_LAKE_CATALOG": self.database,
             "MILLRACE_SINKS_HOOK_URL": f"http://mill:{self.canary}@127.0.0.1:{self.servers.port}/hook",
             "MILLRACE_SINKS_VALKEY_URL": local.address(self.settings, "valkey"),
             "MILLRACE_SINKS_OPENSEARCH_URL": local.address(self.settings, "opensearch"),
@@ -152,20 +181,43 @@ class Mill:
     # Fed
 
     def feed(self, count: int = 24) -> None:
-        """So many more events. Each key is in one partition, so that its order is defined. Once windows have closed,
-        some come late; some do not fit."""
+        """So many more events, and changes of items, as far as a flow reads them."""
+        if self.only != (ITEMS,):
+            self._feed_events(count)
+        if ITEMS in self.only:
+            self._feed_items(count)
+        self._fed = time.monotonic()
+
+    def _feed_items(self, count: int) -> None:
+        """As Debezium tells of a table: rows come, change and go, and their keys come again."""
+        with self.log.writer(ITEMS) as writer:
+            for _ in range(count):
+                key = self._draw.randrange(ROWS)
+                goes = key in self.items and self._draw.random() < 0.3
+                op = "d" if goes else "u" if key in self.items else "c"
+                if goes:
+                    del self.items[key]
+                else:
+                    self.items[key] = Item(f"n{key}", self._draw.randrange(100))
+                after = None if goes else {"id": key, "name": self.items[key].name, "amount": self.items[key].amount}
+                value = {"before": None, "after": after, "op": op, "source": {"ts_ms": 1, "lsn": 5}}
+                writer.write(value, key=json.dumps({"id": key}), partition=key % 2)
+
+    def _feed_events(self, count: int) -> None:
+        """Each key is in one partition, so that its order is defined. Once windows have closed, some come late; some do
+        not fit."""
         settled = all(epochs(self.checkpoint(flow) / "commits") for flow in self.only)
         made: list[Event] = []
         for number in range(count):
             key = number % 2 if number < 2 else self._draw.randrange(KEYS)  # no partition is without
             chance = self._draw.random()
-            kind = "late" if settled and chance < 0.08 else "dead" if chance > 0.96 else "event"
+            late = settled and (chance < 0.08 or number == count - 1)
+            kind = "late" if late else "dead" if chance > 0.96 else "event"
             made.append(Event(len(self.events) + len(made), f"k{key}", self._draw.randrange(100), kind))
         with self.log.writer("events") as writer:
             for each in made:
                 writer.write(self._value(each), key=each.key, partition=int(each.key[1:]) % 2)
         self.events += made
-        self._fed = time.monotonic()
 
     def _value(self, event: Event) -> str:
         if event.kind == "dead":
@@ -198,12 +250,13 @@ class Mill:
 
     def caught_up(self) -> bool:
         """Whether every flow has committed all that there is, and no sink is owed anything."""
-        try:
-            ends = {str(number): end for number, (_, end) in self.log.topics.offsets("events").items()}
-        except ServerError:  # a broker that has just been started
-            return False
-        outside = self.log.topics.outside("events")
         for flow in self.only:
+            topic = flow if flow == ITEMS else "events"
+            try:
+                ends = {str(number): end for number, (_, end) in self.log.topics.offsets(topic).items()}
+            except ServerError:  # a broker that has just been started
+                return False
+            outside = self.log.topics.outside(topic)
             done = epochs(self.checkpoint(flow) / "commits")
             if not done:
                 return False
@@ -247,16 +300,21 @@ class Mill:
             found.rows["pg_rows"] = self._table("SELECT id, key, amount FROM copied")
             found.rows["files"] = list(self._files())
             found.posts = list(self._posts())
+            found.rows |= self._lake("copied", "id, key, amount")
         if "windowed" in self.only:
             found.topics["windowed"] = list(self._records("windowed"))
             found.late["windowed"] = [record["row"]["id"] for record in self._records("late_windowed")]
             start = "to_char(window_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS') AS window_start"
             found.rows["pg_keys"] = self._table(f"SELECT key, {start}, n, total FROM windowed")
+            start = "strftime(window_start, '%Y-%m-%dT%H:%M:%S') AS window_start"
+            found.rows |= self._lake("windowed", f"key, {start}, n, total")
         if "ranked" in self.only:
             found.topics["ranked"] = list(self._records("ranked"))
             found.late["ranked"] = [record["row"]["id"] for record in self._records("late_ranked")]
             found.rows["cache"] = list(self._hashes())
             found.rows["search"] = list(documents(local.address(self.settings, "opensearch"), self.name))
+        if ITEMS in self.only:
+            found.rows["pg_table"] = self._table("SELECT id, name, amount FROM items")
         found.dead = [record.text or "" for record in self._letters()]
         return found
 
@@ -282,6 +340,18 @@ class Mill:
         with psycopg.connect(self.database, row_factory=dict_row) as connection:
             return [dict(row) for row in connection.execute(query)]
 
+    @property
+    def _lake_settings(self) -> Settings:
+        return replace(self.log.settings, lake=LakeSettings(catalog=Secret("lake.catalog", self.database)))
+
+    def _lake(self, flow: str, columns: str) -> dict[str, list[dict[str, Any]]]:
+        """As DuckDB reads the tables."""
+        found = {}
+        for sink, name in LAKE[flow].items():
+            with asked(self._lake_settings, f"SELECT {columns} FROM {name}") as rows:
+                found[sink] = rows.to_arrow_table().to_pylist()
+        return found
+
     def _files(self) -> Iterator[dict[str, Any]]:
         folders = sorted((self.folder / "out").glob("epoch=*"), key=lambda path: int(path.name.partition("=")[2]))
         for folder in folders:
@@ -303,7 +373,19 @@ class Mill:
     def left_behind(self) -> list[str]:
         """Processes, open transactions, slots, half files; and places where the password stands."""
         half = [f"{path} is left behind" for path in self.log.settings.checkpoints.rglob("*.tmp")]
-        return [*self.supervised.left_behind(), *half, *self._open(), *self._told()]
+        return [*self.supervised.left_behind(), *half, *self._orphans(), *self._open(), *self._told()]
+
+    def _orphans(self) -> list[str]:
+        """Files of the lake that no version has. What the last death left goes when the flow is started again, and it
+        was: so there are none."""
+        found, catalog = [], Catalog(self._lake_settings)
+        for name in (each for flow in self.only for each in LAKE.get(flow, {}).values()):
+            with catalog.opened(name) as table:
+                known = {each.note.written for each in table.versions() if each.note is not None}
+                for path in (table.folder / DATA).glob("*/*"):
+                    if str(path.relative_to(table.folder / DATA)) not in known:
+                        found.append(f"{path} is in no version of {name}")
+        return found
 
     def _open(self) -> list[str]:
         found = []

@@ -36,11 +36,27 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "ledger check dropped",
-        "sinks/postgres_writer.py",
-        "return due(self._sink.name, epoch, self._ledger.held(self._flow), self._sink.where)",
+        "sinks/postgres_ledger.py",
+        "return due(self._sink, epoch, self.held(flow), self._where)",
         "return True",
         "sink SINK_AFTER pg_rows",
         "pg_rows",
+    ),
+    Mutant(
+        "ledger check of the lake dropped",
+        "sinks/lake_writer.py",
+        "if not self._ledger.due(epoch):\n                return",
+        "self._ledger.due(epoch)",
+        "sink SINK_AFTER delta_rows",
+        "delta_rows",
+    ),
+    Mutant(
+        "what a dead attempt left stays",
+        "sinks/lake_writer.py",
+        "shutil.rmtree(path, ignore_errors=True)",
+        "pass",
+        "sink SINK_BEFORE_LEDGER iceberg_rows",
+        "is in no version of",
     ),
     Mutant(
         "ack before store",

@@ -28,6 +28,14 @@ class Event:
     kind: str
 
 
+@dataclass(frozen=True)
+class Item:
+    """One row of the captured table, without its key."""
+
+    name: str
+    amount: int
+
+
 @dataclass
 class Seen:
     """Records of topics in their order, rows of sinks, posts, ids of late rows and texts of dead letters."""
@@ -39,8 +47,10 @@ class Seen:
     dead: list[str] = field(default_factory=list)
 
 
-def faults(events: Sequence[Event], seen: Seen, window: Callable[[Event], str]) -> list[str]:
-    """`window` gives the start of the window that an event belongs to."""
+def faults(
+    events: Sequence[Event], seen: Seen, window: Callable[[Event], str], items: Mapping[int, Item] | None = None
+) -> list[str]:
+    """`window` gives the start of the window that an event belongs to; `items` is the captured table as it is."""
     on_time = [each for each in events if each.kind == "event"]
     timed = [each for each in events if each.kind != "dead"]  # a stateless flow knows nothing of late
     late = [each.id for each in events if each.kind == "late"]
@@ -49,7 +59,7 @@ def faults(events: Sequence[Event], seen: Seen, window: Callable[[Event], str]) 
         if name in seen.topics:
             found += _each_once(f"topic {name}", timed if name == "copied" else on_time, seen.topics[name])
             found += _in_order(f"topic {name}", seen.topics[name])
-    for name in ("pg_rows", "files"):
+    for name in ("pg_rows", "files", "delta_rows", "iceberg_rows"):
         if name in seen.rows:
             found += _each_once(name, timed, seen.rows[name])
     if "files" in seen.rows:
@@ -60,6 +70,9 @@ def faults(events: Sequence[Event], seen: Seen, window: Callable[[Event], str]) 
         found += _ranks(on_time, seen)
     if "windowed" in seen.topics:
         found += _windows(on_time, seen, window)
+    if "pg_table" in seen.rows:
+        held = [(key, each.name, each.amount) for key, each in (items or {}).items()]
+        found += compared("pg_table", held, [(row["id"], row["name"], row["amount"]) for row in seen.rows["pg_table"]])
     for name, told in seen.late.items():
         found += compared(f"late rows of {name}", late, told)
     found += compared("dead letters", [f"no JSON {each.id}" for each in events if each.kind == "dead"], seen.dead)
@@ -143,9 +156,10 @@ def _windows(events: Sequence[Event], seen: Seen, window: Callable[[Event], str]
     ]
     batch = [(*place, *sums) for place, sums in wanted.items()]
     found += compared("topic windowed", batch, [(*place, *rows[-1]) for place, rows in told.items()])
-    if "pg_keys" in seen.rows:
-        rows = [(row["key"], row["window_start"], int(row["n"]), int(row["total"])) for row in seen.rows["pg_keys"]]
-        found += compared("pg_keys", batch, rows)
+    for name in ("pg_keys", "delta_keys", "iceberg_keys"):
+        if name in seen.rows:
+            rows = [(row["key"], row["window_start"], int(row["n"]), int(row["total"])) for row in seen.rows[name]]
+            found += compared(name, batch, rows)
     return found
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from millrace.failpoint import VARIABLE
-from tests.crash.oracles import Event, Seen, faults
+from tests.crash.oracles import Event, Item, Seen, faults
 from tests.crash.supervisor import Points, Supervised
 
 EVENTS = [Event(n, f"k{n % 2}", n, "late" if n == 5 else "dead" if n == 6 else "event") for n in range(8)]
+
+
+ITEMS = {1: Item("n1", 10), 2: Item("n2", 20)}
 
 
 def window(event: Event) -> str:
@@ -50,6 +53,7 @@ def right() -> Seen:
             "pg_keys": windows[1:],
             "cache": last,
             "search": list(last),
+            "pg_table": [{"id": 2, "name": "n2", "amount": 20}, {"id": 1, "name": "n1", "amount": 10}],
         },
         posts=[*posts, dict(posts[0])],  # told again by the id that it had
         late={"windowed": [5], "ranked": [5]},
@@ -60,7 +64,7 @@ def right() -> Seen:
 def judged(change: Callable[[Seen], object]) -> list[str]:
     seen = copy.deepcopy(right())
     change(seen)
-    return faults(EVENTS, seen, window)
+    return faults(EVENTS, seen, window, ITEMS)
 
 
 def test_what_is_right_has_no_fault() -> None:
@@ -88,6 +92,9 @@ def test_what_is_right_has_no_fault() -> None:
         (lambda seen: seen.topics["windowed"].insert(1, seen.topics["windowed"][0]), "is told twice or out of order"),
         (lambda seen: seen.topics["windowed"].pop(), "topic windowed: 1 lost"),
         (lambda seen: seen.rows["pg_keys"][0].update(n=1), "pg_keys: 1 lost"),
+        (lambda seen: seen.rows["pg_table"].pop(), "pg_table: 1 lost"),
+        (lambda seen: seen.rows["pg_table"][0].update(amount=19), "pg_table: 1 made up"),
+        (lambda seen: seen.rows["pg_table"].append({"id": 3, "name": "n3", "amount": 1}), "pg_table: 1 made up"),
         (lambda seen: seen.late["windowed"].clear(), "windowed: 8 in, but 6 out + 0 late + 1 dead"),
         (lambda seen: seen.late["ranked"].append(5), "late rows of ranked: 1 twice"),
         (lambda seen: seen.dead.clear(), "dead letters: 1 lost"),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from millrace.config import Settings
 from millrace.log import Log
-
-_numbers = count(1)
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ def project(settings: Settings, bootstrap: str, tmp_path: Path) -> Project:
     own = replace(
         settings,
         folder=tmp_path,
-        prefix=f"engine{next(_numbers)}",
+        prefix=f"engine{uuid.uuid4().hex[:8]}",  # other folders import this module under another name
         kafka=replace(settings.kafka, bootstrap=bootstrap),
     )
     return Project(own, Log(own))

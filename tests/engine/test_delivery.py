@@ -352,6 +352,36 @@ def reached(checkpoint: Path) -> int:
     return max((int(path.name.partition("-")[2]) for path in delivered), default=0)
 
 
+def test_a_flow_that_is_renamed(driver: Driver, tmp_path: Path) -> None:
+    """With its checkpoint it goes on under the new name. Without it begins afresh, and what was prepared under the old
+    name stays the old one's, which the next start of that ends."""
+    with driver.stopping_at("AFTER_PREPARE"):
+        driver.write(0)
+    moved = Driver(driver.spark, driver.log, driver.checkpoint, f"{driver.name}.renamed")
+    moved.begin()
+    assert driver.has(1)
+    moved.write(0)
+    moved.commit(0)
+    moved.write(1)
+    assert driver.has(2)
+    assert driver.held_back() == 0
+    moved.end()
+
+    driver.plan(1)
+    driver.commit(1)
+    with driver.stopping_at("AFTER_PREPARE"):
+        driver.write(2)
+    afresh = Driver(driver.spark, driver.log, tmp_path / "afresh", f"{driver.name}.afresh")
+    afresh.begin()
+    afresh.write(0)
+    assert driver.held_back() > 0
+    driver.begin()
+    assert driver.held_back() == 0
+    driver.write(2)
+    assert Counter(driver.values()) == Counter(range(3 * ROWS)) + Counter(range(ROWS))
+    afresh.end()
+
+
 def test_what_a_killed_flow_left_open_is_ended_at_the_next_start_even_without_its_ledger(driver: Driver) -> None:
     from confluent_kafka import Producer
 

@@ -13,7 +13,7 @@ from millrace.engine.deadletters import joined
 from millrace.engine.progress import Span
 from millrace.errors import DeadLettersOwed
 from millrace.flow import App
-from millrace.serve import health
+from millrace.serve.health import health
 from tests.engine.conftest import Project
 
 LIMIT = "max.message.bytes"

@@ -355,6 +355,44 @@ def test_a_lookup_keeps_as_much_as_its_table_has(spark: SparkSession, project: S
     assert not report.left_out
 
 
+CAPTURED = {
+    "SELECT o.id, c.region FROM orders o, customers c": ["c is joined without an equality"],
+    "SELECT o.id, c.region FROM orders o CROSS JOIN customers c WHERE o.id > c.id AND o.id = 3": ["c is joined"],
+    "SELECT o.id FROM orders o, customers c, orders p WHERE o.id = c.id AND c.x = p.x": [],
+    "SELECT o.id FROM orders o JOIN customers c USING (id)": [],
+    "SELECT o.id FROM orders o, (SELECT max(id) AS most FROM customers) m": [],
+    "WITH m AS (SELECT max(id) AS most FROM customers) SELECT o.id FROM orders o, m": [],
+    "SELECT id FROM orders": [],
+}
+
+
+def test_a_view_that_keeps_a_cross_product(project: Settings) -> None:
+    """Without a session: there is nothing to plan on Spark."""
+    app = App("shop")
+    app.topic("a", "id long, x long")
+    app.topic("b", "id long, y long")
+    app.view("crossed", key="id", sql="SELECT a.id, b.y FROM a, b WHERE a.id > b.id")
+    app.view("joined", key="id", sql="SELECT a.id, b.y FROM a, b WHERE a.id = b.id AND a.x > b.y")
+    app.view("above", key="id", sql="SELECT id FROM a WHERE x > (SELECT avg(y) FROM b)")
+    report = lint(app, project)
+    assert (only(report).rule, only(report).node) == ("cross-product", "crossed")
+    assert not report.left_out
+
+
+@pytest.mark.parametrize("sql", CAPTURED)
+def test_a_view_whose_columns_only_the_capture_knows_is_judged_by_its_words(project: Settings, sql: str) -> None:
+    app = App("shop")
+    app.capture("shop", tables=["customers", "orders"])
+    app.view("v", key="id", sql=sql)
+    report = lint(app, project)
+    assert len(report.findings) == len(CAPTURED[sql])
+    for finding, told in zip(report.findings, CAPTURED[sql], strict=True):
+        assert told in finding.what
+    assert not report.left_out
+    app.view("unsaid", key="id", sql="SELECT o.id FROM orders o JOIN customers c ON customer = c.id")
+    assert set(lint(app, project).left_out) == {"unsaid"}
+
+
 @pytest.mark.parametrize(
     ("body", "options", "kind"),
     [
@@ -374,12 +412,13 @@ def test_what_cannot_be_planned_is_told_by_its_own_error(
     assert caught.value.where is not None
 
 
-def test_the_demo_and_the_guide_have_no_mistakes(spark: SparkSession, project: Settings) -> None:
+def test_the_demo_and_the_guide_have_no_mistakes(spark: SparkSession, project: Settings, tmp_path: Path) -> None:
     texts = {"README.md": test_readme.block("python")}
     for page in sorted(test_guide.GUIDE.glob("*.md")):
         for block in test_guide.blocks(page.name):
             if "mr.App(" in block:
                 texts[page.name] = block
+    texts["score.md"] = test_guide.scoring(spark, tmp_path)
     assert {"README.md", "flows.md", "time.md", "capture.md"} <= set(texts)
     apps = {"demo": pageviews.app}
     for name, text in texts.items():
@@ -393,6 +432,6 @@ def test_the_demo_and_the_guide_have_no_mistakes(spark: SparkSession, project: S
 
 
 def test_every_rule_stands_in_the_guide() -> None:
-    known = {rule for rule, *_ in MISTAKES.values()} | {"dual-write", "own-source", "idle-parallelism"}
+    known = {rule for rule, *_ in MISTAKES.values()} | {"dual-write", "own-source", "idle-parallelism", "cross-product"}
     told = re.findall(r"^\| `([a-z-]+)`", (test_guide.GUIDE / "lint.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(told) == known

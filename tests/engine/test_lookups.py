@@ -14,6 +14,9 @@ import millrace as mr
 from millrace.capture import status
 from millrace.engine import Run
 from millrace.engine.changes import answers
+from millrace.engine.definition import CHECKPOINT, folder_of
+from millrace.engine.epochs import offsets
+from millrace.engine.stopping import epochs
 from millrace.errors import RowUnreadable
 from millrace.flow import App
 from tests.command import until
@@ -82,12 +85,20 @@ def hold_snapshot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def come(run: Run, sales: Sales, numbers: list[int], column: str = "name") -> list[dict[str, Any]]:
-    """What became of these events, once all have come with this column."""
+    """What became of these events, once all have come with this column, and are counted as the table is now."""
+    counted = folder_of(sales.shop.settings, f"app-{sales.shop.name}", f"{sales.shop.name}-counted") / CHECKPOINT
+
+    def are_counted() -> bool:
+        if f"{sales.shop.name}-counted" not in run.standings:
+            return True
+        done = epochs(counted / "commits")
+        read = [each.get(f"{sales.shop.name}-sales") for each in offsets(counted, done[-1]) or []] if done else []
+        return sales.count in [sum(each.values()) for each in read if each]
 
     def there() -> bool:
         run.poll()
         found = sales.named()
-        return all(column in found.get(number, {}) for number in numbers)
+        return all(column in found.get(number, {}) for number in numbers) and are_counted()
 
     until(there, f"events {numbers}", 120)
     return [sales.named()[number] for number in numbers]

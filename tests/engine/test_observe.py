@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from millrace import errors
-from millrace.cli.flows import flows
 from millrace.engine import Progress, Run, sources
+from millrace.engine.flows import flows
 from millrace.engine.progress import PHASES
 from millrace.flow import App
 from tests.engine.conftest import Project

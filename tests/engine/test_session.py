@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -30,10 +32,25 @@ def test_what_flows_rely_on_is_set(spark: SparkSession) -> None:
         f"{state}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         f"{state}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{state}.checkpointFormatVersion": "2",
+        f"{state}.rocksdb.boundedMemoryUsage": "true",
+        f"{state}.rocksdb.maxMemoryUsageMB": "512",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
     }
     assert {name: spark.conf.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.spark
+def test_the_memory_of_all_state_is_bounded(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"key": "a"}\n')
+    rows = spark.readStream.schema("key string").json(str(tmp_path / "in")).groupBy("key").count()
+    writer = rows.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    java: Any = spark._jvm
+    stores = java.org.apache.spark.sql.execution.streaming.state.RocksDBMemoryManager
+    assert stores.getNumRocksDBInstances(True) > 0
+    assert stores.getNumRocksDBInstances(False) == 0
 
 
 @pytest.mark.spark

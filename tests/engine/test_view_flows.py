@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
+from millrace.capture import connector
+from millrace.client import Client
 from millrace.engine import Run
 from millrace.errors import StateChanged, ViewKeyRepeated, ViewNotRun
 from millrace.flow import App
-from millrace.views.changelog import AFTER, lsn_number, marks_topic
+from millrace.views.changelog import AFTER, lsn_number, lsn_text, marks_topic
 from millrace.views.store import Store
+from tests.command import until
+from tests.serve.world import served
 from tests.shop import Shop
 from tests.views.fuzz import plain
 from tests.views.running import lsn, marked
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
+# A machine that others use too is slow; the heartbeat, a day apart, is no part of it.
+LIMIT_S = 900.0
 TABLES = (
     "CREATE TABLE customers (id integer PRIMARY KEY, region text, since date)",
     "CREATE TABLE orders (id integer PRIMARY KEY, customer_id integer, amount numeric(12, 2), note bytea)",
@@ -32,23 +39,34 @@ BEST = "SELECT region, total FROM {revenue} WHERE total > 10"
 VISITS = "SELECT customer, count(*) AS visits, max(at) AS latest FROM {visits} GROUP BY customer"
 VISITED = """SELECT c.region, count(v.customer) AS visits FROM {customers} c LEFT JOIN {visits} v ON v.customer = c.id
     GROUP BY c.region"""
+CALLED = """SELECT c.region, count(*) AS calls, max(t.caller) AS latest FROM {customers} c JOIN {calls} t
+    ON t.caller = c.id GROUP BY c.region"""
+# The stream's rows, of the events that are in a table of the database too.
+CALLS = "(SELECT customer AS caller FROM visits WHERE customer > 1)"
 
 
 def names(shop: Shop) -> dict[str, str]:
-    return {name: f'"{shop.name}-{name}"' for name in ("revenue", "large", "best", "visits", "visited", "seen")}
+    own = ("revenue", "large", "best", "visits", "visited", "seen", "calls", "called")
+    return {name: f'"{shop.name}-{name}"' for name in own}
+
+
+def calls(visits: DataFrame) -> DataFrame:
+    return visits.where("customer > 1").selectExpr("customer AS caller")
 
 
 def app_of(shop: Shop) -> App:
     own = {**names(shop), "orders": "orders", "customers": "customers"}
     app = App(f"views-{shop.name}")
     app.capture(shop.name, ["customers", "orders"])
-    app.topic(f"{shop.name}-visits", "customer int, at timestamp")
+    visits = app.topic(f"{shop.name}-visits", "customer int, at timestamp")
+    app.stream(visits, name=f"{shop.name}-calls", schema="caller int")(calls)
     for name, key, sql in (
         ("revenue", "region", REVENUE),
         ("large", "id", LARGE),
         ("best", "region", BEST),
         ("seen", "customer", VISITS),
         ("visited", "region", VISITED),
+        ("called", "region", CALLED),
     ):
         app.view(f"{shop.name}-{name}", key=key, sql=sql.format(**own))
     return app
@@ -84,12 +102,13 @@ def visit(shop: Shop, *customers: int | None) -> None:
 
 
 def compare(shop: Shop) -> None:
-    own = {"orders": "orders", "customers": "customers", "visits": "visits"}
+    own = {"orders": "orders", "customers": "customers", "visits": "visits", "calls": CALLS}
     own["revenue"] = f"({REVENUE.format(**own)}) r"
-    for name, sql in (("revenue", REVENUE), ("large", LARGE), ("best", BEST), ("seen", VISITS), ("visited", VISITED)):
+    views = {"revenue": REVENUE, "large": LARGE, "best": BEST, "seen": VISITS, "visited": VISITED, "called": CALLED}
+    for name, sql in views.items():
         found, position = held(shop, name)
         assert found == answer(shop, sql.format(**own)), name
-        assert (position.lsn is None) == (name in ("seen", "visited")), name
+        assert (position.lsn is None) == (name in ("seen", "visited", "called")), name
     # What a view is true of has what was committed before it was asked for.
     assert lsn_number(held(shop, "best")[1].lsn) >= shop.reached
 
@@ -139,6 +158,45 @@ def test_the_store_holds_what_postgresql_answers(shop: Shop, spark: SparkSession
     wrong.view(f"{shop.name}-wrong", key="customer_id", sql="SELECT customer_id, amount FROM orders")
     with pytest.raises(ViewKeyRepeated, match="customer_id"):
         once(spark, shop, wrong)
+
+
+def test_one_reads_ones_own_writes_without_a_heartbeat(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits knows a place behind his commit, with somebody else's in between, and no other follows."""
+    monkeypatch.setattr(connector, "HEARTBEAT_MS", 86_400_000)
+    shop.run("CREATE TABLE orders (id integer PRIMARY KEY, amount integer)", "CREATE TABLE noise (n integer)")
+    app = App(f"own-{shop.name}")
+    app.capture(shop.name, ["orders"])
+    app.view(f"{shop.name}-sums", key="one", sql="SELECT 1 AS one, sum(amount) AS total FROM orders")
+    app.view(f"{shop.name}-large", key="total", sql=f'SELECT total FROM "{shop.name}-sums" WHERE total > 5')
+    shop.captures.ensure(app.graph().databases[0].capture)
+    reached(shop)
+    with Run(app, shop.settings, spark=spark, traffic=False) as run, closing(Store(shop.settings, app.name)) as store:
+        until(lambda: run.poll() is not None and len(store.positions()) == 2, "both views", LIMIT_S)
+        for number in (1, 2):
+            shop.run(f"INSERT INTO orders VALUES ({number}, {10**number})", "INSERT INTO noise VALUES (1)")
+            wanted = lsn(shop)
+            for name, row in (("sums", (1, sum(10**n for n in range(1, number + 1)))), ("large", None)):
+                found = store.wait(f"{shop.name}-{name}", lsn_text(wanted), LIMIT_S)
+                assert lsn_number(str(found.lsn)) >= wanted
+                _, rows, _ = store.rows(f"{shop.name}-{name}")
+                assert rows == [row or (sum(10**n for n in range(1, number + 1)),)]
+        _is_pushed(shop, app)
+        run.stop()
+
+
+def _is_pushed(shop: Shop, app: App) -> None:
+    """From a commit in PostgreSQL to the client's socket, through all that is between them."""
+    with served(shop.settings, app) as server, closing(Client(server.address)) as client:
+        told = client.watch(f"{shop.name}-sums")
+        first = next(told)
+        assert (first.snapshot, [row["total"] for row in first.rows]) == (True, [110])
+        shop.run("UPDATE orders SET amount = 1 WHERE id = 1")
+        changed = next(each for each in told if each.rows)
+        assert ([row["total"] for row in changed.rows], changed.gone) == ([101], [])
+        pulled = client.rows(f"{shop.name}-large", wait_for=lsn_text(lsn(shop)))
+        assert list(pulled) == [{"total": 101}]
 
 
 def reached(shop: Shop) -> None:

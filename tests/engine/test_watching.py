@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.flows import flows
+from millrace.engine.flows import flows
 from tests.command import millrace, start
 from tests.engine.conftest import Project
 from tests.engine.test_process import LIMIT_S, machines

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,9 +17,13 @@ from hypothesis import strategies as st
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import ConflictFound
+from millrace.demo import bank
+from millrace.demo.bank_accounts import Account as BankAccount
+from millrace.demo.bank_accounts import AccountOpened, TransferAsked, TransferEnded, TransferTaken, Withdrawn
+from millrace.errors import AggregateUnknown, ConflictFound
 from millrace.events import Refused, Store, every
 from tests.command import environ, until
+from tests.events import follower
 from tests.events.bank import Account
 from tests.events.test_projections import balances, folded, rows
 
@@ -46,6 +51,7 @@ def test_state_is_the_fold_of_events(store: Store, given: list[tuple[int, str, s
     model: Counter[str] = Counter()
     versions: Counter[str] = Counter()
     last: tuple[str, str] | None = None
+    past: list[tuple[str, datetime, int, int]] = []  # of an account: at this moment, this version and balance
     for number, (writer, name, what, amount) in enumerate(given):
         account = held[writer].setdefault(name, repository.find(prefix + name))
         fresh = account.version == versions[name]
@@ -58,16 +64,28 @@ def test_state_is_the_fold_of_events(store: Store, given: list[tuple[int, str, s
             try:
                 getattr(account, what)(amount)
                 command = f"{prefix}{number}"
-                assert not repository.save(account, command=command).repeated
+                saved = repository.save(account, command=command)
+                assert not saved.repeated
                 assert fresh
                 model[name] += int(amount if what == "deposit" else -amount)
                 versions[name] += 1
                 last = (command, name)
+                assert saved.at is not None
+                past.append((name, saved.at, versions[name], model[name]))
             except Refused:
                 assert account.balance < amount
             except ConflictFound:
                 assert not fresh
                 held[writer][name] = repository.find(prefix + name)
+    for number, (name, at, version, balance) in enumerate(past):
+        then = repository.load(prefix + name, at=at)
+        assert (then.version, then.balance) == (version, balance)
+        for other in {each[0] for each in past[:number]}:  # of one that did not move then: what it was last
+            last_of = next(each for each in reversed(past[: number + 1]) if each[0] == other)
+            assert repository.load(prefix + other, at=at).version == last_of[2]
+    if past:
+        with pytest.raises(AggregateUnknown):
+            repository.load(prefix + past[0][0], at=past[0][1] - timedelta(microseconds=1))
     for name, version in versions.items():
         for found in (repository.load(prefix + name), repository.load(prefix + name, version=version)):
             assert (found.balance, found.version) == (model[name], version)
@@ -129,6 +147,72 @@ def test_killed_writers(store: Store, settings: Settings, database: str, tmp_pat
     assert sum(store.repository(Account).load(id).balance for id in ids) == signed
     assert min(store.repository(Account).load(id).balance for id in ids) >= 0
     assert projected(store) == folded(store, ids)
+
+
+@pytest.mark.turn(1, 2)
+def test_killed_followers(store: Store, settings: Settings, database: str) -> None:
+    """Processes that project, that rebuild a projection and that run a saga are killed while they are at it."""
+    chance = random.Random(7)
+    url = local.address(settings, "postgres").rpartition("/")[0] + f"/{database}"
+    running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(what: str) -> None:
+        argv = [sys.executable, "-m", "tests.events.follower", url, what]
+        running[what] = subprocess.Popen(argv, cwd=Path(__file__).parent.parent.parent, env=environ())
+
+    def reached(what: str) -> int:
+        with store.connections.lent() as connection:
+            query = "SELECT coalesce(max(position), 0) FROM events.reader WHERE name = %s"
+            return int(connection.execute(query, (follower.READERS[what],)).fetchone()[0])  # type: ignore[index]
+
+    bank.stock(store)
+    try:
+        for what in follower.READERS:
+            start(what)
+        number = 0
+        for kill in range(2 * len(follower.READERS)):
+            for _ in range(15):
+                number += 1
+                bank.business(store, chance, number)
+            what = sorted(follower.READERS)[kill % len(follower.READERS)]
+            began = reached(what)
+            until(lambda what=what, began=began: reached(what) != began, f"{what} goes on")  # type: ignore[misc]
+            running[what].kill()
+            running[what].wait()
+            start(what)
+        until(lambda: reached("saga") == store.head(), "the saga comes to the end")
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+
+    ids = [each.id for each in store.read(events=[AccountOpened])]
+    model = {id: sum_of(store, id) for id in ids}
+    accounts = store.repository(BankAccount)
+    assert {id: accounts.load(id).balance for id in ids} == model
+    for name in ("balances", "rebuilt"):
+        live = follower.projected(store, name)
+        if name == "rebuilt":
+            live.rebuild()  # goes on with what was begun
+        found = live.query("SELECT * FROM balance", after=store.head())
+        assert {row["account"]: row["amount"] for row in found} == model, name
+    asked = {each.id for each in store.read(events=[TransferAsked])}
+    taken = Counter(each.id for each in store.read(events=[TransferTaken]))
+    refused = Counter(each.id for each in store.read(events=[TransferEnded]))
+    moved = Counter(each.event.transfer for each in store.read(events=[Withdrawn]) if each.event.transfer)
+    assert len(asked) > 10
+    assert taken + refused == Counter(asked)  # each step once, and none left out
+    assert moved == taken
+
+
+def sum_of(store: Store, id: str) -> Decimal:
+    """By hand, from the rows."""
+    with store.connections.lent() as connection:
+        query = (
+            "SELECT type, data FROM events.event WHERE aggregate = 'Account' AND id = %s AND type <> 'AccountOpened'"
+        )
+        rows = connection.execute(query, (id,)).fetchall()
+    return sum((Decimal(data["amount"]) * (1 if kind == "Deposited" else -1) for kind, data in rows), Decimal(0))
 
 
 def projected(store: Store) -> dict[str, tuple[Decimal, int]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import psycopg
 import pytest
 
+from millrace.config import Settings
 from millrace.errors import (
     AggregateMisused,
     AggregateUnknown,
@@ -22,6 +23,7 @@ from millrace.errors import (
     StoreFormUnknown,
 )
 from millrace.events import Aggregate, Forgotten, Store, apply, command, event, every, personal, subject
+from millrace.events.tables import FORM
 from tests.command import until
 from tests.events.bank import Account, Deposited, Opened, Overdrawn, Withdrawn
 
@@ -154,6 +156,21 @@ def test_events_are_never_changed(store: Store) -> None:
     for statement in ("UPDATE events.event SET type = 'x'", "DELETE FROM events.event", "TRUNCATE events.event"):
         with pytest.raises(psycopg.errors.IntegrityConstraintViolation):
             run(store, statement)
+
+
+def test_a_store_of_the_form_before_is_brought_to_this_one(store: Store, settings: Settings, database: str) -> None:
+    """The first form's `append` wrote one event as it wrote several."""
+    store.repository(Account).change("a", Account.deposit, Decimal(1))
+    definition = run(store, "SELECT pg_get_functiondef('events.append'::regproc)")[0][0]
+    run(store, "UPDATE events.form SET number = 1")
+    run(store, definition.replace("cardinality(ids) = 1", "false"))
+    store.repository(Account).change("a", Account.deposit, Decimal(2))
+    with Store.open(database, settings=settings) as opened:
+        assert run(opened, "SELECT number FROM events.form") == [(FORM,)]
+        assert run(opened, "SELECT pg_get_functiondef('events.append'::regproc)")[0][0] == definition
+        opened.repository(Account).change("a", Account.deposit, Decimal(3))
+        assert [each.position for each in opened.read()] == [1, 2, 3]
+        assert opened.repository(Account).load("a").balance == 6
 
 
 def test_another_form_is_refused(store: Store) -> None:
@@ -371,3 +388,21 @@ def test_threads_share_a_commit_and_not_their_failures(store: Store) -> None:
     assert [accounts.load(f"a{n}").balance for n in range(8)] == [2, 2, 2, 2, 2, 1, 2, 2]
     xmins = run(store, "SELECT count(*), count(DISTINCT xmin::text) FROM events.event WHERE position >= 12")
     assert xmins[0][0] == 5
+
+
+def test_what_was_saved_is_before_the_lsn(store: Store, database: str) -> None:
+    """For whoever waits until a view has it: the database's log, read up to there, has the event."""
+    slot = f"seen_{database}"
+    peek = (
+        "SELECT count(*) FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL, 'proto_version', '1', "
+        "'publication_names', 'seen') WHERE get_byte(data, 0) = ascii('I')"
+    )
+    with store.connections.lent() as connection:
+        connection.execute("CREATE PUBLICATION seen FOR TABLE events.event")
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+        try:
+            for number in range(1, 4):
+                store.repository(Account).change("a", Account.deposit, Decimal(number))
+                assert connection.execute(peek, (slot, store.lsn())).fetchone() == (number,)
+        finally:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))

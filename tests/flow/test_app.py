@@ -109,6 +109,21 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
         lambda app, views: _later(app, views, delivery="exactly once", mode="realtime")(passes),
         "leave before their epoch",
     ),
+    "at most once in real time": (
+        errors.OptionInvalid,
+        lambda app, views: _later(app, views, delivery="at most once", mode="realtime")(passes),
+        "leave before their epoch",
+    ),
+    "a header that is no text": (
+        errors.OptionInvalid,
+        lambda app, _: app.topic("other", SCHEMA, headers={"trace": 7}),
+        '{"id": "millrace-id"}',
+    ),
+    "a header called like a column": (
+        errors.OptionInvalid,
+        lambda app, _: app.topic("other", SCHEMA, headers={"url": "millrace-id"}),
+        "the value has url: give the header another name",
+    ),
     "no input": (errors.InputMissing, lambda app, _: app.stream()(passes), "passes"),
     "input by name": (
         errors.InputUnknown,

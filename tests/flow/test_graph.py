@@ -23,9 +23,9 @@ def joins(a: Any, b: Any) -> Any:
 def shop() -> Graph:
     app = App("shop")
     views = app.topic("pageviews", "url string, at timestamp", time="at", lateness="10 seconds")
-    names = app.topic("names", "url string, name string")
+    names = app.topic("names", "url string, name string", headers={"trace": "trace-id"})
     counts = app.stream(views, key="url", emit="updates", name="counts", schema="url string, n long")(passes)
-    app.stream(counts, names, key=["url", "name"], name="named")(joins)
+    app.stream(counts, names, key=["url", "name"], name="named", delivery="at most once")(joins)
     app.traffic(views, rate=50, name="visits")(passes)
     return app.graph()
 
@@ -51,10 +51,10 @@ def test_its_text() -> None:
         [
             "  traffic  visits     -> pageviews, 50 made-up events a second",
             "  topic    pageviews  url string, at timestamp; time at, up to 10 seconds late",
-            "  topic    names      url string, name string",
+            "  topic    names      url string, name string; headers trace",
             "  stream   counts     pageviews -> counts; key url; emits updates; at least once",
             "  topic    counts     url string, n long",
-            "  stream   named      counts, names -> named; key url, name; at least once",
+            "  stream   named      counts, names -> named; key url, name; at most once",
             "  topic    named      columns as its stream gives them",
         ]
     )
@@ -75,7 +75,7 @@ def test_its_mermaid() -> None:
             '  n3 -->|"at least once"| n4',
             "  n4 --> n5",
             "  n2 --> n5",
-            '  n5 -->|"at least once"| n6',
+            '  n5 -->|"at most once"| n6',
             "  n0 --> n1",
         ]
     )

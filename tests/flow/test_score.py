@@ -207,6 +207,21 @@ def test_a_model_that_stands_alone(spark: SparkSession) -> None:
         assert [row.guess for row in found] == [guess, None, 0.0]
 
 
+def test_plain_numbers_are_a_model_too(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, 2.0, 3), (2, None, 3), (3, -1e3, 4)], "id long, a double, b int")
+    model = Ml(spark).logistic([[1.5, -0.5]], [0.25], False)
+    expected = mr.score(model, rows, features=["a", "b"]).collect()
+    assert mr.score({"intercept": 0.25, "weights": {"a": 1.5, "b": -0.5}}, rows).collect() == expected
+    assert [row.prediction for row in expected] == [1.0, None, 0.0]
+    for wrong in ({"weights": {"a": 1}}, {"intercept": 0, "weights": {}}, {"intercept": 0, "weights": {"a": math.inf}}):
+        with pytest.raises(OptionInvalid, match="numbers of a logistic regression are"):
+            mr.score(wrong, rows)
+    with pytest.raises(OptionInvalid, match="rows need a column 'c'"):
+        mr.score({"intercept": 0, "weights": {"c": 1}}, rows)
+    with pytest.raises(OptionInvalid, match="the weights have the names"):
+        mr.score({"intercept": 0, "weights": {"a": 1}}, rows, features=["a"])
+
+
 def test_trained_saved_loaded_and_taken_by_real_time(spark: SparkSession, tmp_path: Path) -> None:
     ml, draw = Ml(spark), random.Random("trained")
     clean = [row for row in made(draw) if row[0] % 3 == 0]

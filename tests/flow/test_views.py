@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.errors import NameTaken, OptionInvalid, ViewRefused
+from millrace.errors import NameTaken, OptionInvalid, SchemaMissing, ViewRefused
 from millrace.flow import App
 
 SQL = "SELECT c.region, count(*) AS orders FROM orders o JOIN customers c ON o.customer = c.id GROUP BY c.region"
@@ -35,6 +35,18 @@ def test_a_view_reads_captured_tables_topics_and_views() -> None:
     assert '[/"most"/]' in app.graph().mermaid()
 
 
+def test_a_view_reads_a_stream_whose_columns_are_known() -> None:
+    app = App("shop")
+    payments = app.topic("payments", "customer long, amount decimal(12,2)")
+    app.stream(payments, name="checked", schema="customer long, amount decimal(12,2)")(lambda p: p)
+    app.stream(payments, name="unsaid")(lambda p: p)
+    view = app.view("paid", key="customer", sql="SELECT customer, count(*) AS n FROM checked GROUP BY 1")
+    assert view.plan is not None
+    assert [node.name for node in view.reads] == ["checked"]
+    with pytest.raises(SchemaMissing, match=r"'unsaid' is read but has no schema.*test_views.py"):
+        app.view("counted", key="customer", sql="SELECT customer, count(*) AS n FROM unsaid GROUP BY 1")
+
+
 def test_what_cannot_be_is_refused_where_it_is_defined() -> None:
     app = shop()
     with pytest.raises(ViewRefused, match=r"there is no table 'order'; did you mean 'orders'.*test_views.py"):
@@ -47,6 +59,11 @@ def test_what_cannot_be_is_refused_where_it_is_defined() -> None:
         app.view("v", key="id", sql="SELECT lower(id) AS id FROM payments")
     with pytest.raises(OptionInvalid):
         app.view("v", key=[], sql=SQL)
+    with pytest.raises(OptionInvalid, match="index"):
+        app.view("v", key="id", index=[[]], sql="SELECT id FROM payments")
+    with pytest.raises(ViewRefused, match="its index 'att' is none of its columns"):
+        app.view("v", key="id", index=["id", ("id", "att")], sql="SELECT id, at FROM payments")
+    assert app.view("w", key="id", index="at", sql="SELECT id, at FROM payments").indexes == (("at",),)
     app.view("v", key="region", sql=SQL)
     with pytest.raises(NameTaken):
         app.view("v", key="region", sql=SQL)

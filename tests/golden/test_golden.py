@@ -63,6 +63,10 @@ def shown_as_the_model_has_it(spark: SparkSession, folder: Path, name: str, part
     if name in CHAINS:
         {"signed": signed, "ranks": ranks}[name](state, twin.model, parts)
         return
+    if name not in CHECKS:
+        found, _ = state.shown([], 1_000)
+        assert any(each.entries for each in found)
+        return
     given = ["a"] if name in ("lookup", "table", "as_of", "join") else [OPEN] if name == "match" else [KEY]
     found, more = state.shown(given, 1_000)
     assert not more
@@ -121,6 +125,11 @@ def dedup(found: list[Shown], model: Any, watermark: int, _: list[Event]) -> Non
     remembered = [time for time in model.given[KEY] if time + 60 * SECOND >= watermark]
     (shown,) = found
     assert sorted(at(entry["time"]) for entry in shown.entries) == sorted(remembered) != []
+
+
+def arrivals(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
+    (shown,) = found
+    assert [at(entry["time"]) for entry in shown.entries] == [model.given[KEY] * 1_000]
 
 
 def table(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
@@ -200,6 +209,7 @@ CHECKS: dict[str, Callable[[list[Shown], Any, int, list[Event]], None]] = {
     "players": top,
     "latest": top,
     "dedup": dedup,
+    "arrivals": arrivals,
     "lookup": table,
     "table": table,
     "as_of": as_of,

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millrace.testing.plugin import JAVA_OPTIONS
 from tests.command import environ, until
 from tests.kernel.parts import Part, made, write
 from tests.kernel.specimens import OUT, SPECIMENS
@@ -32,8 +33,6 @@ JVM, DONE = "jvm", "done"
 LIMIT_S = 300
 # From the file that was waited for to the kill, so that it comes at any time of an epoch.
 LONGEST_S = 0.3
-# Less memory and a quicker start: these queries are small.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass

@@ -69,6 +69,11 @@ def watermarks_ms(folder: Path) -> dict[int, int]:
     return {number: json.loads(lines[1])["batchWatermarkMs"] for number, lines in _offsets(folder)}
 
 
+def began_ms(folder: Path) -> dict[int, int]:
+    """The time of day of each epoch that was begun; one that is done again has the same."""
+    return {number: json.loads(lines[1])["batchTimestampMs"] for number, lines in _offsets(folder)}
+
+
 def reached(folder: Path) -> dict[int, list[int]]:
     """Of each epoch that was begun, up to which file each source was read; -1 for none."""
     return {

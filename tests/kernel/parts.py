@@ -41,10 +41,11 @@ class Event(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What an epoch reads."""
+    """What an epoch reads; when it has been, also the time of day at which it began (ms)."""
 
     events: list[Event]
     changes: list[latest.Change]
+    began: int = 0
 
 
 def us(moment: datetime) -> int:

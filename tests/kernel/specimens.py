@@ -26,7 +26,7 @@ from millrace.errors import Where
 from millrace.flow import lookups
 from millrace.flow.places import compiled
 from millrace.kernel import join as joining
-from millrace.model import as_of, dedup, joins, latest, lookback, lookup, match, top, windows
+from millrace.model import as_of, dedup, joins, latest, lookback, lookup, match, sketches, top, windows
 from tests.kernel import chains, epochs
 from tests.kernel.epochs import SECOND, hopping
 from tests.kernel.parts import LAG_S, START, TABLE, Event, Part, us
@@ -95,11 +95,16 @@ def played(folder: Path, parts: list[Part]) -> Iterator[tuple[int, int, Part]]:
     """The epochs that were: their numbers, watermarks (µs), and what they read. An epoch may have read two files: a
     process that is killed between what the source and what the query notes of an epoch gives it to the next one."""
     events = changes = -1
+    began = epochs.began_ms(folder)
     for number, reached in epochs.reached(folder).items():
         # Of two sources the events are the first.
         some, more = parts[events + 1 : reached[0] + 1], parts[changes + 1 : reached[-1] + 1]
         events, changes = reached[0], reached[-1]
-        read = Part([each for part in some for each in part.events], [each for part in more for each in part.changes])
+        read = Part(
+            [each for part in some for each in part.events],
+            [each for part in more for each in part.changes],
+            began[number],
+        )
         yield number, epochs.watermarks_ms(folder)[number] * 1_000, read
 
 
@@ -142,9 +147,24 @@ def held_of(rows: list[windows.Row]) -> tuple[Any, ...]:
     )
 
 
-def _windowed(edges: Any, gap_s: int, grace_s: int, *, final: bool, replaces: bool = False) -> Callable[[], Twin]:
+# So few values that they are counted exactly.
+SKETCHED: dict[str, Any] = {
+    "values": mr.approx_distinct("amount"),
+    "ends": mr.quantiles("amount", [0, 1]),
+    "often": mr.frequent("item", 2),
+}
+
+
+def sketched_of(rows: list[windows.Row]) -> tuple[Any, ...]:
+    amounts, items = [row.value.amount for row in rows], [row.value.item for row in rows]
+    return len(set(amounts)), [sketches.quantile(amounts, rank) for rank in (0, 1)], sketches.frequent(items, 2)
+
+
+def _windowed(
+    edges: Any, gap_s: int, grace_s: int, *, final: bool, replaces: bool = False, held: Any = held_of
+) -> Callable[[], Twin]:
     def twin() -> Twin:
-        model = windows.Windows(edges, gap_s * SECOND, grace_s * SECOND, final, held_of)
+        model = windows.Windows(edges, gap_s * SECOND, grace_s * SECOND, final, held)
 
         def epoch(part: Part, watermark: int) -> list[Any]:
             rows = [windows.Row(event.key, event.time, event) for event in part.events]
@@ -161,6 +181,10 @@ def _windowed(edges: Any, gap_s: int, grace_s: int, *, final: bool, replaces: bo
 def _session_row(row: Row) -> Any:
     replaced = sorted((us(each.start), us(each.end)) for each in row.replaces or ())
     return [*(row[name] for name in (*EDGES, *HELD)), replaced]
+
+
+# So that some epochs are within it of others, and some are not.
+ARRIVALS_S = 3
 
 
 # Lookback, with rows that are told again.
@@ -196,35 +220,39 @@ def _lookback_twin() -> Twin:
     return Twin(model, epoch)
 
 
-# Patterns.
-PATTERN = "small{2,} large"
+# Patterns: rows by their times, and as they come; and one that waits for what does not come.
+PATTERN, ABSENCE = "small{2,} large", "small{2,} !large"
 SMALL, LARGE = 5, 7
+MATCHED = ("key", "match_start", "match_end", "n", "total", "last")
 
 
-def _match(rows: DataFrame, _: DataFrame, by: By = "key") -> DataFrame:
-    return mr.match(
-        rows, by=by, pattern=PATTERN, define={"small": f"amount <= {SMALL}", "large": f"amount >= {LARGE}"},
-        within="40 seconds", late=mr.late.drop(),
-        measures={"n": mr.count(), "total": mr.sum("amount"), "last": mr.last("large.item")},
+def _match(pattern: str = PATTERN, last: str = "large.item", **given: Any) -> Callable[..., DataFrame]:
+    return lambda rows, _, by="key": mr.match(
+        rows, by=by, pattern=pattern, define={"small": f"amount <= {SMALL}", "large": f"amount >= {LARGE}"},
+        within="40 seconds", late=mr.late.drop(), **given,
+        measures={"n": mr.count(), "total": mr.sum("amount"), "last": mr.last(last)},
     )  # fmt: skip
 
 
-def _match_twin() -> Twin:
-    model = match.Matching(compiled(PATTERN, Where("", 0)).told(), 40 * SECOND)
-
+def _match_twin(pattern: str = PATTERN, *, arrival: bool = False) -> Callable[[], Twin]:
     def row(event: Event) -> match.Row:
         flags = (event.amount <= SMALL) | (event.amount >= LARGE) << 1
         return match.Row(event.key, event.time, flags, (event.amount, event.item))
 
-    def epoch(part: Part, watermark: int) -> list[Any]:
-        told = []
-        for each in model.epoch([row(event) for event in part.events], watermark).matches:
-            rows = [found for found, _ in each.rows]
-            total = sum(found.values[0] for found in rows)
-            told.append([each.key, each.start, each.end, len(rows), total, rows[-1].values[1]])
-        return told
+    def twin() -> Twin:
+        model = match.Matching(compiled(pattern, Where("", 0)).told(), 40 * SECOND, arrival=arrival)
 
-    return Twin(model, epoch)
+        def epoch(part: Part, watermark: int) -> list[Any]:
+            told = []
+            for each in model.epoch([row(event) for event in part.events], watermark).matches:
+                rows = [found for found, _ in each.rows]
+                total = sum(found.values[0] for found in rows)
+                told.append([each.key, each.start, each.end, len(rows), total, rows[-1].values[1]])
+            return told
+
+        return Twin(model, epoch)
+
+    return twin
 
 
 # The best rows: in windows that close, known by their items with a time to live, and the newest alone.
@@ -264,6 +292,11 @@ def _dedup_twin() -> Twin:
         return [[row.value] for row in model.epoch(rows, watermark).given]
 
     return Twin(model, epoch)
+
+
+def _arrivals_twin() -> Twin:
+    model = dedup.ByArrival(ARRIVALS_S * 1_000)
+    return Twin(model, lambda part, _: [[key] for key in model.epoch((each.key for each in part.events), part.began)])
 
 
 # A table's rows, by themselves and beside events.
@@ -406,7 +439,16 @@ SPECIMENS: dict[str, Specimen] = {
     "lookback": Specimen(
         _lookback, _columns("id", "n", "total", "items", "lately", "dear", "corrected"), _lookback_twin
     ),
-    "match": Specimen(_match, _columns("key", "match_start", "match_end", "n", "total", "last"), _match_twin),
+    "sketches": Specimen(
+        lambda rows, _, by="key": mr.window(
+            rows, "1 minute", every="20 seconds", by=by, emit="final", late=mr.late.drop(), **SKETCHED
+        ),
+        _columns(*EDGES, *SKETCHED),
+        _windowed(hopping(60, 20), 0, 0, final=True, held=sketched_of),
+    ),
+    "match": Specimen(_match(), _columns(*MATCHED), _match_twin()),
+    "absence": Specimen(_match(ABSENCE, "small.item"), _columns(*MATCHED), _match_twin(ABSENCE)),
+    "coming": Specimen(_match(order="arrival"), _columns(*MATCHED), _match_twin(arrival=True)),
     "top": Specimen(
         _best,
         _columns("id", "rank"),
@@ -426,6 +468,11 @@ SPECIMENS: dict[str, Specimen] = {
         lambda rows, _, by="key": mr.dedup(rows, on=by, ttl="40 seconds", late=mr.late.allow("20 seconds")),
         _columns("id"),
         _dedup_twin,
+    ),
+    "arrivals": Specimen(
+        lambda rows, _, by="key": mr.dedup(rows, on=by, ttl=f"{ARRIVALS_S} seconds", clock="processing"),
+        _columns("key"),
+        _arrivals_twin,
     ),
     "lookup": Specimen(_lookup, _columns("id", "name"), _lookup_twin),
     "table": Specimen(_table, _columns("key", "row", "__diff", "offset"), _table_twin),

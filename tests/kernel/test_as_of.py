@@ -36,7 +36,7 @@ from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
 from tests.kernel.epochs import SECOND, drained, played, put, watermarks_ms, with_input
 from tests.kernel.test_windows import EPOCH, START, us
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -237,7 +237,7 @@ CASES = [
 def test_as_of_joins_are_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, emit: Any, policy: str, more: dict[str, Any]
 ) -> None:
-    draw = random.Random(f"{emit} {policy} {more}")
+    draw = seeded(f"{emit} {policy} {more}")
     given, how = POLICIES[policy], more.get("how", "left")
     query = Query(spark, tmp_path, given, {"emit": emit, "how": how})
     since = us(START) + more["since"] * SECOND if "since" in more else None
@@ -268,7 +268,7 @@ def test_as_of_joins_are_the_models_epoch_by_epoch(
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_batch_is_the_model_and_what_a_stream_told_last(spark: SparkSession, tmp_path: Path) -> None:
-    draw = random.Random("batch")
+    draw = seeded("batch")
     some = [made(draw, number, 25) for number in (4, 5, 6, 14)]
     changes, events = ([each for part in some for each in part[side]] for side in (0, 1))
     query = Query(spark, tmp_path, mr.late.allow("1 hour"), {"emit": "updates"})
@@ -397,7 +397,7 @@ class Captured(Query):
 @pytest.mark.parametrize("emit", todays(["updates", "final"], 1))
 @pytest.mark.usefixtures("small_parts")
 def test_a_captured_table_has_the_times_of_its_commits(spark: SparkSession, tmp_path: Path, emit: Any) -> None:
-    draw = random.Random(emit)
+    draw = seeded(emit)
     query = Captured(spark, tmp_path, mr.late.allow("20 seconds"), {"emit": emit})
     parts: list[Any] = []
     for number in range(8):

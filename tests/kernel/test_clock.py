@@ -16,6 +16,7 @@ from millrace.kernel import clock as kernel
 from millrace.kernel import times
 from millrace.model import clock as model
 from millrace.model.clock import Event
+from tests.rotation import seeded
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,7 @@ def shown(time_us: int | None) -> str | None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_watermark_is_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
+    draw = seeded(f"clock {seed}")
     kinds = [{"lag_ms": 5_000}, {"lag_ms": 0, "quantile": 0.9, "most_ms": 60_000, "margin_ms": 500}, {"lag_ms": 0}]
     settings = {**kinds[seed % 3], "idle_ms": 20_000}
     times.set_now(spark, "model", 1)

@@ -5,7 +5,6 @@ The same play as in test_windows, with aggregates that can be added up, over win
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -26,7 +25,7 @@ from millrace.model.windows import Row, Windows
 from tests.kernel import test_windows as play
 from tests.kernel.epochs import with_input
 from tests.kernel.test_windows import POLICIES, SECOND, hopping
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -75,7 +74,7 @@ def test_added_up_before_the_shuffle_windows_are_still_the_models(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, policy: str, emit: str
 ) -> None:
     monkeypatch.setattr(play, "AGGREGATES", {**AGGREGATES, "always": mr.sum(F.lit(5))})
-    draw = random.Random(f"{kind} {policy} {emit}")
+    draw = seeded(f"{kind} {policy} {emit}")
     build, edges = KINDS[kind]
     query = Query(spark, tmp_path, build, POLICIES[policy], emit)
     # Many rows of few keys, so that there is something to add up.

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.kernel.crash import crash
 from tests.kernel.specimens import SPECIMENS
-from tests.rotation import todays
+from tests.rotation import today, todays
 
 
 @pytest.mark.spark
 def test_operators_whose_process_is_killed_end_as_their_models(tmp_path: Path) -> None:
-    seed = datetime.now(UTC).toordinal() % 1000
+    seed = today() % 1000
     result = crash(tmp_path, todays(list(SPECIMENS), 2), seed, kills=1, count=5)
     assert result.faults == [], result.line()
     assert result.kills == 1

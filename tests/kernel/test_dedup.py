@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import millrace as mr
 from millrace.errors import OptionInvalid
 from millrace.flow.late import Late
 from millrace.kernel import told
-from millrace.model.dedup import Dedup, Epoch, Row
+from millrace.model.dedup import ByArrival, Dedup, Epoch, Row
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
 from tests.kernel.epochs import drained, events, put, watermarks_ms, with_input
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -34,17 +36,21 @@ def us(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
+def write(folder: Path, number: int, rows: list[Row]) -> None:
+    lines = []
+    for row in rows:
+        at = (EPOCH + timedelta(microseconds=row.time)).isoformat(timespec="microseconds")
+        lines.append({"key": row.key[0], "other": row.key[1], "at": at, "id": row.value, "partition": 0})
+    put(folder / "in", number, lines)
+
+
 class Query:
     def __init__(self, spark: SparkSession, folder: Path, policy: Late) -> None:
         self.spark, self.folder, self.policy = spark.newSession(), folder, policy
         self.epochs: dict[int, Epoch] = {}
 
     def write(self, number: int, rows: list[Row]) -> None:
-        lines = []
-        for row in rows:
-            at = (EPOCH + timedelta(microseconds=row.time)).isoformat(timespec="microseconds")
-            lines.append({"key": row.key[0], "other": row.key[1], "at": at, "id": row.value, "partition": 0})
-        put(self.folder / "in", number, lines)
+        write(self.folder, number, rows)
 
     def run(self) -> None:
         rows = events(self.spark, self.folder, SCHEMA, LAG_S)
@@ -88,7 +94,7 @@ def made(draw: random.Random, number: int) -> list[Row]:
 
 @pytest.mark.parametrize("policy", todays(list(POLICIES), 1))
 def test_rows_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Path, policy: str) -> None:
-    draw = random.Random(f"dedup {policy}")
+    draw = seeded(f"dedup {policy}")
     parts = [made(draw, number) for number in range(9)]
     query = Query(spark, tmp_path, POLICIES[policy])
     for number, rows in enumerate(parts[:5]):
@@ -116,8 +122,60 @@ def test_rows_are_the_models_epoch_by_epoch(spark: SparkSession, tmp_path: Path,
     assert repeats > 100
 
 
+class TimeOfDay:
+    """The clock of a query, which stands still until it is set."""
+
+    def __init__(self, query: StreamingQuery, now_ms: int) -> None:
+        java: Any = SparkContext._jvm
+        self.clock, execution = java.org.apache.spark.util.ManualClock(now_ms), query._jsq.streamingQuery()
+        field = execution.getClass().getSuperclass().getDeclaredField("triggerClock")
+        field.setAccessible(True)
+        field.set(execution, self.clock)
+
+    def set(self, now_ms: int) -> None:
+        self.clock.setTime(now_ms)
+
+
+@pytest.mark.parametrize("timed", todays([False, True], 1))
+def test_by_the_time_of_day_a_row_is_given_again_after_the_ttl(
+    spark: SparkSession, tmp_path: Path, timed: bool
+) -> None:
+    """Rows with a watermark far from the time of day, and rows that have none; epochs on the edge of the ttl."""
+    ttl = TTL_S * 1_000
+    noon = us(datetime(2026, 5, 1, 12, tzinfo=UTC)) // 1_000 + int(EPOCH.timestamp() * 1_000)
+    later = (0, 1, ttl - 1, ttl, ttl + 1, 2 * ttl, 2 * ttl + 1, 9 * ttl, -9 * ttl, -9 * ttl + 5)
+    own, draw = spark.newSession(), seeded(f"arrival {timed}")
+    own.conf.set("spark.sql.shuffle.partitions", "2")
+    (tmp_path / "in").mkdir()
+    read = own.readStream.schema(f"{SCHEMA}, partition int").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+    rows = read.withWatermark("at", "0 seconds") if timed else read
+    given: dict[int, list[Any]] = {}
+    query = (
+        mr.dedup(rows, on=["key", "other"], ttl=f"{TTL_S} seconds", clock="processing")
+        .writeStream.foreachBatch(lambda frame, epoch: given.update({epoch: frame.collect()}))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        clock, twin = TimeOfDay(query, noon), ByArrival(ttl)
+        for number, each in enumerate(later):
+            clock.set(noon + each)
+            keys = [key for key in range(40) for _ in range(draw.choice((0, 0, 0, 1, 2)))]
+            came = [Row((f"k{key}", key % 2 or None), number * SECOND, key) for key in keys]
+            write(tmp_path, number, came)
+            query.processAllAvailable()
+            found = [((row.key, row.other), row.id) for epoch in given.values() for row in epoch]
+            assert set(found) <= {(row.key, row.value) for row in came}
+            assert sorted(key for key, _ in found) == sorted(twin.epoch((row.key for row in came), noon + each))
+            given.clear()
+        # A query whose time has not come rests: an epoch without rows for each with some, at most, and no further ones.
+        assert max(epochs.began_ms(tmp_path)) < 2 * len(later)
+    finally:
+        query.stop()
+
+
 def test_a_batch_is_one_epoch_with_nothing_late(spark: SparkSession) -> None:
-    draw = random.Random("batch")
+    draw = seeded("batch")
     rows = [row for number in range(6) for row in made(draw, number)]
     data = [(*row.key, EPOCH + timedelta(microseconds=row.time), row.value) for row in rows]
     frame = spark.createDataFrame(data, "key string, other int, at timestamp, id long")

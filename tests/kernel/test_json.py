@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from millrace.kernel.calling import json_row
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -86,7 +86,7 @@ SHOWN = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields
 
 @pytest.mark.parametrize("seed", todays([1, 2, 3], 1))
 def test_rows_are_those_of_from_json(spark: SparkSession, seed: int) -> None:
-    draw = random.Random(seed)
+    draw = seeded(f"json {seed}")
     texts = [made(draw) for _ in range(4_000)] + VALUES
     row = StructType.fromDDL(FIELDS)
     assert isinstance(row, StructType)

@@ -29,7 +29,7 @@ from millrace.model import as_of, joins, latest
 from millrace.model import signed as bags
 from tests.kernel.parts import START, TABLE, Event, Part, us, write
 from tests.kernel.specimens import SECOND, SPECIMENS, Specimen, Twin, paired
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -258,7 +258,7 @@ KEYED = {**BY_KEY, **OF_BOTH}
 
 @pytest.mark.parametrize("name", todays(list(KEYED), 2))
 def test_keys_of_every_type_are_told_apart_as_sql_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    parts = made(random.Random(name))
+    parts = made(seeded(name))
     for number, part in enumerate(parts):
         write(tmp_path, number, part)
     KEYED[name].start(spark, tmp_path).awaitTermination()

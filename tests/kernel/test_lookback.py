@@ -32,7 +32,7 @@ from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
 from tests.kernel.epochs import drained, put, watermarks_ms, with_input
 from tests.kernel.test_windows import EPOCH, SECOND, START, us
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -291,7 +291,7 @@ CASES = [("drop", False), ("allow", True), ("side", True), ("drop", True), ("sid
 def test_lookbacks_are_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, policy: str, correct: bool
 ) -> None:
-    draw = random.Random(f"{policy} {correct}")
+    draw = seeded(f"{policy} {correct}")
     query = Query(spark, tmp_path, POLICIES[policy], correct)
     grace = POLICIES[policy].grace_ms * 1_000
     parts = [made(draw, number, 40) + at_the_edge(draw, number, grace) for number in range(10)]
@@ -337,7 +337,7 @@ def compared(number: int, told: list[Any], expected: dict[tuple[int, bool], tupl
 def test_what_was_told_last_does_not_depend_on_the_cuts_and_is_what_a_batch_gives(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    draw = random.Random("batch")
+    draw = seeded("batch")
     events = made(draw, 5, 40) + made(draw, 6, 40) + made(draw, 14, 40)
     events = [event._replace(value=event.value._replace(number=draw.uniform(-1, 1))) for event in events]
     batch = spark.createDataFrame(
@@ -365,7 +365,7 @@ def test_what_was_told_last_does_not_depend_on_the_cuts_and_is_what_a_batch_give
 
 def test_one_key_with_many_events_is_put_together_from_parts(spark: SparkSession, tmp_path: Path) -> None:
     """With parts as large as they are, and state that is read and written in parts."""
-    draw = random.Random("hot")
+    draw = seeded("hot")
     query = Query(spark, tmp_path, mr.late.drop(), False)
     expected: dict[int, int] = {}
     for number in range(6):
@@ -379,7 +379,7 @@ def test_one_key_with_many_events_is_put_together_from_parts(spark: SparkSession
 
 def test_windows_that_have_closed_are_looked_back_over_and_none_is_late(spark: SparkSession, tmp_path: Path) -> None:
     """Many of them close in one epoch, far behind its watermark, which is a minute further with each."""
-    draw = random.Random("closed")
+    draw = seeded("closed")
     times = [sorted(number * 60 + draw.randrange(60) for _ in range(120)) for number in range(4)]
     parts = [[(f"{draw.randrange(40)}", each) for each in seconds] for seconds in times]
     parts += [[("end", 7_200)]]

@@ -15,6 +15,7 @@ from millrace.errors import PatternInvalid, Where
 from millrace.flow.places import Program, compiled
 from millrace.model.match import Match, Matching, Row, order
 from tests.kernel import drivers
+from tests.rotation import today
 
 HERE = Where("test", 1)
 TIMES = ("", "", "", "*", "+", "?", "{2}", "{2,}", "{1,3}", "{,2}", "*?", "+?", "??", "{2,}?", "{1,3}?")
@@ -57,7 +58,7 @@ class Example:
     """One pattern and the history of one key; `values` are the rows' ids."""
 
     def __init__(self, number: int, most_rows: int = 14, steps: tuple[int, ...] = (0, 1, 1, 3)) -> None:
-        self.draw = draw = random.Random(number)
+        self.draw = draw = random.Random(f"{number} {today()}")
         self.text, self.program = program(draw)
         self.within = draw.choice((1, 3, 8, 20))
         self.arrival = draw.random() < 0.2
@@ -144,7 +145,7 @@ def test_every_pattern_is_the_models_epoch_by_epoch(driver: list[str]) -> None:
         expected = example.expected()
         told = [sorted(each, key=str) for each in found] if example.after == "next row" else found
         wanted = [sorted(each, key=str) for each in expected] if example.after == "next row" else expected
-        assert told == wanted, f"{number}: {example.text} {example.after}"
+        assert told == wanted, f"TEST_DAY={today()} {number}: {example.text} {example.after}"
         matched += sum(map(len, expected))
         waited += len(expected[-1])
     assert matched > 2_000
@@ -163,4 +164,6 @@ def test_long_histories_are_kept_in_pieces(driver: list[str]) -> None:
     for number, (example, found) in enumerate(zip(examples, run(driver, examples), strict=True)):
         key: Any = (lambda each: str(each)) if example.after == "next row" else (lambda _: 0)
         wanted = [sorted(each, key=key) for each in example.expected()]
-        assert [sorted(each, key=key) for each in found] == wanted, f"{number}: {example.text} {example.after}"
+        assert [sorted(each, key=key) for each in found] == wanted, (
+            f"TEST_DAY={today()} {number}: {example.text} {example.after}"
+        )

@@ -14,6 +14,7 @@ from millrace.views.terms import Call, Value
 from millrace.views.types import NUMERIC
 from millrace.views.values import computed
 from tests.kernel.drivers import driver
+from tests.rotation import seeded
 
 CASES = 3_000
 
@@ -58,7 +59,7 @@ def expected(call: Call) -> str:
 
 
 def test_numbers_are_computed_and_rounded_as_in_python(tmp_path: Path) -> None:
-    draw = random.Random(4)
+    draw = seeded("numbers")
     cases = [case(draw) for _ in range(CASES)]
     given = "\n".join(map(told, cases))
     done = subprocess.run(driver("NumericDriver", tmp_path), input=given, capture_output=True, text=True, check=False)

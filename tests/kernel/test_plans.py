@@ -11,7 +11,6 @@ import os
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,12 @@ from millrace.model.signed import Bag, Measure, canonical, difference
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel.epochs import drained, put
 from tests.kernel.test_signed import OnSpark, told_of
+from tests.rotation import today
 
 pytestmark = pytest.mark.spark
 
 MANY = 12
-DAY = datetime.now(UTC).toordinal() % 1_000
+DAY = today() % 1_000
 SEEDS = range(MANY) if os.environ.get("TEST_ALL") else [DAY]
 
 TYPES = {"w": "long", "k": "double", "g": "string", "x": "long", "d": "decimal(12,2)"}

@@ -25,7 +25,7 @@ from millrace.model import signed as model
 from millrace.model.signed import Bag, Measure, canonical, difference
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel.epochs import drained, put
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -285,7 +285,7 @@ def _told(value: Any) -> Any:
 @pytest.mark.parametrize("plan", todays(PLANS, 1), ids=str)
 def test_after_every_epoch_a_chain_holds_what_its_plan_gives(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     told: dict[int, dict[str, list[tuple[model.Row, int]]]] = {}
-    history = History(random.Random(f"signed {plan}"))
+    history = History(seeded(f"signed {plan}"))
     epochs = [(history.epoch(number), history.bags) for number in range(5)]
 
     def run(first: int, last: int) -> None:

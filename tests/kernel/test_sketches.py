@@ -28,7 +28,7 @@ from tests.kernel import test_windows as play
 from tests.kernel.drivers import driver
 from tests.kernel.epochs import with_input
 from tests.kernel.test_windows import KINDS, POLICIES, SECOND, START, Query, us
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -73,7 +73,7 @@ def test_windows_with_sketches_are_near_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, policy: str, emit: str
 ) -> None:
     monkeypatch.setattr(play, "AGGREGATES", AGGREGATES)
-    draw = random.Random(f"{kind} {policy} {emit}")
+    draw = seeded(f"{kind} {policy} {emit}")
     build, edges, gap = KINDS[kind]
     query = Query(spark, tmp_path, build, POLICIES[policy], emit)
     parts = [made(draw, number) for number in range(6)]

@@ -28,7 +28,7 @@ from millrace.model.windows import Epoch, Refused, Result, Row, Windows
 from millrace.testing.checkpoints import forget_commit
 from tests.kernel import epochs
 from tests.kernel.epochs import SECOND, drained, events, hopping, put, watermarks_ms, with_input
-from tests.rotation import todays
+from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
 
@@ -172,7 +172,7 @@ CASES = [(kind, policy, emit) for emit in ("final", "updates") for policy in POL
 def test_windows_are_the_models_epoch_by_epoch(
     spark: SparkSession, tmp_path: Path, kind: str, policy: str, emit: str
 ) -> None:
-    draw = random.Random(f"{kind} {policy} {emit}")
+    draw = seeded(f"{kind} {policy} {emit}")
     build, edges, gap = KINDS[kind]
     query = Query(spark, tmp_path, build, POLICIES[policy], emit)
     parts = [made(draw, number, 40) for number in range(10)]
@@ -208,7 +208,7 @@ def test_windows_are_the_models_epoch_by_epoch(
 def test_what_is_final_does_not_depend_on_the_cuts_and_is_what_a_batch_gives(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    draw = random.Random(kind)
+    draw = seeded(kind)
     build, _, _ = KINDS[kind]
     rows = sorted(made(draw, 5, 100) + made(draw, 9, 100) + made(draw, 14, 100), key=lambda row: row.time)
     given: Any = {"by": "key", "emit": "final", "late": late.drop(), **AGGREGATES}

@@ -146,6 +146,20 @@ def test_an_active_group_is_not_moved_and_an_idle_one_is(log: Log, make_topic: C
     assert read(log, group, name, 3) == [b"7", b"8", b"9"]
 
 
+def test_a_move_can_be_looked_at_before(log: Log, make_topic: Callable[..., str], group: str) -> None:
+    name = make_topic()
+    with log.writer(name) as writer:
+        writer.write_batch([b"%d" % number for number in range(10)])
+    read(log, group, name, 4)
+    (move,) = log.groups.moves(group, "latest", topic=name)
+    assert (move.before, move.after) == (4, 10)
+    assert log.groups.places(group) == {name: {0: 4}}
+    assert log.groups.seek(group, "latest", topic=name) == (move,)
+    assert log.groups.places(group) == {name: {0: 10}}
+    with pytest.raises(SeekOutside):
+        log.groups.moves(group, 11, topic=name)
+
+
 def test_who_joins_between_the_look_and_the_move_is_not_moved(
     log: Log, make_topic: Callable[..., str], group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

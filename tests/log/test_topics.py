@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,13 +13,14 @@ from millrace.errors import (
     DurationInvalid,
     PartitionsFewer,
     PartitionsMoveKeys,
+    PartitionUnknown,
     SizeInvalid,
     TopicConfigInvalid,
     TopicExists,
     TopicNameInvalid,
     TopicUnknown,
 )
-from millrace.log import Log
+from millrace.log import Extent, Log
 from millrace.log.topics import size_bytes
 
 pytestmark = pytest.mark.server
@@ -62,6 +63,23 @@ def test_first_and_last_tell_where_records_are(log: Log, make_topic: Callable[..
             writer.write(b"x", partition=1)
     assert [(part.first, part.last) for part in log.topics.describe(name).partitions] == [(0, 0), (0, 5)]
     assert log.topics.offsets(name) == {0: (0, 0), 1: (0, 5)}
+
+
+def test_the_extents_of_many_topics(log: Log, make_topic: Callable[..., str]) -> None:
+    first, second = make_topic(partitions=2, retention="forever"), make_topic()
+    written = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    for time in written:
+        log.write(first, "x", partition=1, time=time)
+    found = log.topics.extents([first, second, "nowhere"])
+    assert found == {
+        first: {0: Extent(0, 0, None), 1: Extent(0, 3, written[1])},
+        second: {0: Extent(0, 0, None)},
+    }
+    assert log.topics.extents([]) == {}
+    newest = [record.time for record in log.newest(first, 2, partition=1)]
+    assert newest == written[1:]
+    with pytest.raises(PartitionUnknown):
+        next(log.newest(first, 2, partition=2))
 
 
 def test_configuration_is_changed_and_reset(log: Log, make_topic: Callable[..., str]) -> None:

@@ -20,8 +20,9 @@ from millrace.engine.progress import progress_of
 from millrace.engine.standing import SinkStanding, Standing
 from millrace.errors import MetricsUnservable
 from millrace.exposition import Metric, exposition
-from millrace.serve import METRICS, MetricsServer, health, metrics
-from millrace.serve.health import QUIET_S
+from millrace.serve.health import QUIET_S, health
+from millrace.serve.http import MetricsServer
+from millrace.serve.metrics import METRICS, metrics
 from tests.serve.exposition import parsed
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "metrics.md"
@@ -43,14 +44,19 @@ REPORT = {
          "latestOffset": {"t": {"0": 14, "1": 8}}},
     ],
     "sink": {"numOutputRows": 4},
-    "observedMetrics": {"millrace.t": {"rows": 10, "dead": 2, "arrived": 1_767_225_603_000}},
+    "observedMetrics": {
+        "millrace.t": {"rows": 10, "dead": 2, "arrived": 1_767_225_603_000, "changed": 1_767_225_601_500},
+    },
 }  # fmt: skip
+
+
+FIGURES = {"files": 3, "bytes": 4_000, "history_bytes": 90, "debt_files": 2}
 
 
 def told() -> Standing:
     progress = replace(progress_of("counts", REPORT), partial_matches=4)
     standing = Standing.new("counts").becomes("running").after(progress)
-    return standing.delivering({"files.out": SinkStanding("exactly once", epoch=3)})
+    return standing.delivering({"files.out": SinkStanding("exactly once", epoch=3, figures=FIGURES)})
 
 
 def test_an_epochs_report_becomes_progress() -> None:
@@ -61,6 +67,7 @@ def test_an_epochs_report_becomes_progress() -> None:
     assert progress.watermark_gap_s == 12.0
     assert (progress.state_rows, progress.state_bytes, progress.state_disk_bytes) == (5, 2_000_000_017, 11)
     assert (progress.lag_records, progress.lag_s) == (7, 9.0)  # 4 + 3 unread; the newest one read came at :03
+    assert progress.freshness_s == 10.5  # changed at :01.5, and shown at :12
     read = {**REPORT, "sources": [{"endOffset": {"t": {"0": 4}}, "latestOffset": {"t": {"0": 4}}}]}
     assert (progress_of("counts", read).lag_records, progress_of("counts", read).lag_s) == (0, 0.0)
     again = {**REPORT, "sources": [{"endOffset": {"t": {"0": 4}}, "latestOffset": None}]}
@@ -76,6 +83,8 @@ def test_the_guide_names_the_metrics_that_there_are() -> None:
     assert {name: family.kind for name, family in families.items()} == listed
     labels = (("app", "shop"), ("flow", "counts"))
     assert families["millrace_flow_partial_matches"].samples == {labels: 4}
+    sink = (*labels, ("sink", "files.out"))
+    assert families["millrace_sink_compaction_debt_files"].samples == {sink: 2}
     assert families["millrace_flow_state_bytes"].samples == {labels: 2_000_000_017}
     assert families["millrace_flow_phase_seconds_total"].samples[(*labels, ("phase", "work"))] == 1.5
 

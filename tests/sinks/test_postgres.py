@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.rows import dict_row
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,9 +23,14 @@ from pyspark.sql.types import StructType
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import SinkColumnUnfit, SinkTableGone, SinkTableUnfit
-from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
+from millrace.errors import SinkColumnUnfit, SinkFailed, SinkTableGone, SinkTableUnfit
+from millrace.kernel.pieces import copy_pieces
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, Writer
 from millrace.sinks.postgres import postgres as postgres_sink
+from millrace.sinks.postgres_direct import Direct
+from millrace.sinks.postgres_table import Target
+from millrace.sinks.postgres_writer import PostgresWriter
+from millrace.sinks.tasks import in_tasks
 from millrace.testing.sinks import SinkSuite
 
 TYPES = """
@@ -71,6 +77,25 @@ class TestPostgres(SinkSuite):
         ran(self.url, f'CREATE INDEX ON "{sink.table}" (name)')  # type: ignore[attr-defined]
         return {"id": 4712, "name": "".join(random.choices(string.ascii_letters, k=20_000))}
 
+    def without_ledger(self, sink: Sink) -> AbstractContextManager[None]:
+        """The server refuses the entry, inside the transaction: of the short way, and of the long one."""
+
+        @contextlib.contextmanager
+        def refusing() -> Iterator[None]:
+            ran(
+                self.url,
+                "CREATE OR REPLACE FUNCTION refused() RETURNS trigger AS 'BEGIN RAISE ''not now''; END' "
+                "LANGUAGE plpgsql",
+                "CREATE TRIGGER refused BEFORE INSERT OR UPDATE ON millrace_ledger FOR EACH ROW "
+                f"WHEN (NEW.sink = '{sink.name}') EXECUTE FUNCTION refused()",
+            )
+            try:
+                yield
+            finally:
+                ran(self.url, "DROP TRIGGER refused ON millrace_ledger")
+
+        return refusing()
+
     def away(self) -> AbstractContextManager[None]:
         @contextlib.contextmanager
         def stopped() -> Iterator[None]:
@@ -84,11 +109,12 @@ class TestPostgres(SinkSuite):
 
 
 def epoch(sink: Sink, settings: Settings, rows: DataFrame, *, number: int = 0) -> list[RefusedRow]:
-    """Writes one epoch of plain rows, all that came."""
-    feed = Feed(rows.schema, sink.key)
+    """Writes one epoch of rows, all that came unless they say otherwise."""
+    feed = Feed(rows.drop(DIFF).schema, sink.key)
     sink.check(feed)
     writer, refused = sink.open(settings, "flow", feed, Path()), list[RefusedRow]()
-    given = rows.withColumn(DIFF, F.lit(1)).withColumn(VERSION, F.lit(number).cast("long"))
+    diff = F.col(DIFF) if DIFF in rows.columns else F.lit(1)
+    given = rows.withColumn(DIFF, diff).withColumn(VERSION, F.lit(number).cast("long"))
     with contextlib.closing(writer):
         writer.write(Epoch("flow", number, "[]"), given, refused.extend)
     return refused
@@ -135,6 +161,24 @@ def test_every_type_is_held_as_it_is(spark: SparkSession, settings: Settings, po
     )
 
 
+def test_keys_come_change_and_go_in_one_epoch(spark: SparkSession, settings: Settings, postgres: str) -> None:
+    """Also where one statement for all cannot do it: a value that must be unique passes from one row to another."""
+    name = f"passed{next(_numbers)}"
+    ran(postgres, f"CREATE TABLE {name} (id bigint PRIMARY KEY, code text UNIQUE, tags text[])")
+    sink, columns = postgres_sink(name, key="id"), f"id long, code string, tags array<string>, {DIFF} int"
+
+    def written(number: int, *rows: tuple[int, str, list[str | None] | None, int]) -> dict[int, Any]:
+        assert epoch(sink, settings, spark.createDataFrame(list(rows), columns), number=number) == []
+        return {row["id"]: (row["code"], row["tags"]) for row in ran(postgres, f"SELECT * FROM {name}")}
+
+    held = {1: ("a", ["x", None]), 2: ("b", []), 3: ("c", None)}
+    assert written(0, *((key, code, tags, 1) for key, (code, tags) in held.items())) == held
+    held = {1: ("A", None), 3: ("c", None), 4: ("d", ["y"])}
+    assert written(1, (1, "A", None, 1), (2, "b", [], -1), (4, "d", ["y"], 1), (5, "never", None, -1)) == held
+    held = {1: ("A", None), 4: ("d", ["y"]), 0: ("c", []), 9: ("e", None)}
+    assert written(2, (0, "c", [], 1), (3, "c", None, -1), (9, "e", None, 1)) == held
+
+
 def test_a_table_grows_with_the_rows_and_keeps_what_it_has(
     spark: SparkSession, settings: Settings, postgres: str
 ) -> None:
@@ -172,9 +216,70 @@ def test_a_table_grows_with_the_rows_and_keeps_what_it_has(
         epoch(postgres_sink(name, name="other"), settings, spark.sql("SELECT INTERVAL '1' DAY AS length"))
 
 
+def test_new_rows_take_the_short_way_until_a_row_does_not_allow_it(
+    spark: SparkSession, settings: Settings, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged: list[bool] = []
+    staging = PostgresWriter._stage
+    monkeypatch.setattr(PostgresWriter, "_stage", lambda self, rows: staged.append(True) or staging(self, rows))
+
+    def written(writer: Writer, number: int, *rows: tuple[int, str, int]) -> tuple[bool, int]:
+        """Whether it went the long way, and how many rows were refused."""
+        refused: list[RefusedRow] = []
+        staged.clear()
+        given = spark.createDataFrame(list(rows), f"id long, name string, {DIFF} int").repartition(2)
+        given = given.withColumn(VERSION, F.lit(number).cast("long"))
+        writer.write(Epoch("flow", number, "[]"), given, refused.extend)
+        return bool(staged), len(refused)
+
+    def holds(sink: Sink) -> list[tuple[int, str]]:
+        return sorted((row["id"], row["name"]) for row in ran(postgres, f"SELECT * FROM {sink.table}"))  # type: ignore[attr-defined]
+
+    columns = StructType.fromDDL("id long, name string")
+    keys, rows = (postgres_sink(f"short{next(_numbers)}", key=key) for key in ("id", None))
+    with contextlib.closing(keys.open(settings, "flow", Feed(columns, ("id",), signed=True), Path())) as writer:
+        assert written(writer, 0, (1, "a", 1), (2, "b", 1)) == (False, 0)
+        assert written(writer, 1, (3, "c", 1)) == (False, 0)
+        assert written(writer, 2) == (False, 0)
+        assert written(writer, 3, (4, "d", 1), (2, "B", 1)) == (True, 0)
+        assert written(writer, 4, (1, "a", -1), (5, "e", 1)) == (True, 0)
+    assert holds(keys) == [(2, "B"), (3, "c"), (4, "d"), (5, "e")]
+    with contextlib.closing(rows.open(settings, "flow", Feed(columns), Path())) as writer:
+        assert written(writer, 0, (1, "a", 1), (1, "a", 1)) == (False, 0)
+        assert written(writer, 1, (2, "b\0", 1), (3, "c", 1)) == (True, 1)
+        assert written(writer, 2, (4, "d", 1)) == (True, 0)
+        assert written(writer, 3, (5, "e", 1)) == (False, 0)
+    assert holds(rows) == [(1, "a"), (1, "a"), (3, "c"), (4, "d"), (5, "e")]
+
+
+def test_a_task_of_the_short_way_that_is_done_again_or_cut_off(
+    spark: SparkSession, settings: Settings, postgres: str
+) -> None:
+    """Also where nobody asks the ledger: Spark's repetition is not the user's."""
+    sink = postgres_sink(f"short{next(_numbers)}")
+    numbers = spark.range(3).select(F.lit(None).cast("string"), F.lit(None).cast("string"), "id", F.lit(1))
+    sink.open(settings, "flow", Feed(spark.range(1).schema), Path()).close()
+    copy = sql.SQL("COPY {} (id) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(sink.table))
+    pieces = copy_pieces(numbers.coalesce(1), ["bigint"], signed=False)
+
+    def task(number: int) -> Direct:
+        return Direct(sink, postgres, "flow", Epoch("flow", number, "[]", checked=False), Target.of(sink.table), copy)
+
+    for _ in range(2):
+        assert in_tasks(pieces, sink, task(0)) == [True]
+        assert sorted(row["id"] for row in ran(postgres, f"SELECT id FROM {sink.table}")) == [0, 1, 2]
+    *cut, end = pieces.collect()
+    assert end.rows == 3
+    with pytest.raises(SinkFailed, match="cut off"):
+        list(task(1)(iter(cut)))
+    assert ran(postgres, f"SELECT count(*) AS rows FROM {sink.table}") == [{"rows": 3}]
+
+
 def test_what_a_lost_task_has_staged_is_never_merged(spark: SparkSession, settings: Settings, postgres: str) -> None:
     sink = postgres_sink(f"staged{next(_numbers)}")
     rows = spark.range(10).toDF("id")
+    # A table that rows cannot be copied into as they are.
+    ran(postgres, f"CREATE TABLE {sink.table} (id numeric)")
     feed = Feed(rows.schema)
     writer = sink.open(settings, "flow", feed, Path())
     given = rows.withColumn(DIFF, F.lit(1)).withColumn(VERSION, F.lit(0).cast("long"))

@@ -63,6 +63,7 @@ def settings_of(folder: Path, url: str) -> Settings:
 
 class TestRabbitMQ(SinkSuite):
     many = 20_000
+    in_order = True
 
     @pytest.fixture(autouse=True)
     def _server(self, url: str) -> Iterator[None]:

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 import redis as client
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from millrace.config import Settings
 from millrace.engine import switching
@@ -36,6 +37,7 @@ from millrace.sinks.rebuilding import Rebuilding, Site
 from millrace.sinks.redis import redis, redis_ranking
 from millrace.sinks.redis_rebuild import RankingRebuilding, RowsRebuilding
 from tests.rotation import todays
+from tests.sinks.lake_place import lake_place
 from tests.sinks.test_opensearch import ask, documents
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -191,8 +193,14 @@ class Places:
             [(FilesRebuilding, "_exchange")],
         )
 
+    def delta(self, name: str) -> Place:
+        return Place(*lake_place(self.settings, name, "delta"))
 
-KINDS = ("table", "hashes", "texts", "ranking", "index", "folder")
+    def iceberg(self, name: str) -> Place:
+        return Place(*lake_place(self.settings, name, "iceberg"))
+
+
+KINDS = ("table", "hashes", "texts", "ranking", "index", "folder", "delta", "iceberg")
 
 
 @pytest.fixture
@@ -200,7 +208,8 @@ def places(settings: Settings, postgres: str, valkey: str, opensearch: str, tmp_
     from millrace.config import load
 
     env = {"MILLRACE_SINKS_VALKEY_URL": valkey, "MILLRACE_SINKS_OPENSEARCH_URL": opensearch}
-    own = load(tmp_path, {**env, "MILLRACE_DATABASES_MILLRACE_URL": postgres.rpartition("/")[0] + "/millrace"})
+    database = postgres.rpartition("/")[0] + "/millrace"
+    own = load(tmp_path, {**env, "MILLRACE_DATABASES_MILLRACE_URL": database, "MILLRACE_LAKE_CATALOG": database})
     with (
         psycopg.connect(postgres, autocommit=True) as connection,
         contextlib.suppress(psycopg.errors.DuplicateDatabase),
@@ -331,6 +340,20 @@ def test_cut_off_anywhere_the_switch_is_ended_by_the_next(
         assert place.rows() == RIGHT, (where, name, after)
         assert not place.left(), (where, name, after)
         switching.refuse_unfinished(made.site.folder, place.sink.name, place.sink.where)
+
+
+@pytest.mark.parametrize("kind", todays(["delta", "iceberg"], 1))
+def test_of_keys_that_a_replay_gives_again_the_last_counts(kind: str, rebuilt: Callable[[str], Rebuilt]) -> None:
+    made = rebuilt(kind)
+    made.write(FIRST, made.frame(1, 2, 3))
+    with made.rebuilding() as rebuilding:
+        with contextlib.closing(rebuilding.begin(THIRD)) as writer:
+            writer.write(THIRD, made.frame(*range(1, 6), name="old"), _refuse)
+            writer.write(THIRD, made.frame(1).withColumn(DIFF, F.lit(-1)), _refuse)
+            writer.write(THIRD, made.frame(2, 6), _refuse)
+        switching.switch(rebuilding, made.site.folder, THIRD)
+    assert made.place.rows() == {2: "n2", 3: "old3", 4: "old4", 5: "old5", 6: "n6"}
+    assert not made.place.left()
 
 
 def _cuts(place: Place) -> list[tuple[Any, str, bool]]:

@@ -73,6 +73,7 @@ def settings_of(folder: Path, url: str, name: str = "hook") -> Settings:
 
 class TestWebhook(SinkSuite):
     many = 2_000
+    in_order = True
 
     @pytest.fixture(autouse=True)
     def _server(self, receiver: Server) -> None:

@@ -101,7 +101,7 @@ class Flow:
         reads = tuple(db[f"fuzz.{name}"] for name in self.tables)
         view = View("fuzz", "", (), tuple(self.tables), reads, Where("", 0))
         own, log = self.spark.newSession(), self.shop.captures.log
-        own.conf.set("spark.sql.ansi.enabled", "true")
+        viewing.suit(own)
         sources = [source_of(each, log, "fuzz") for each in reads]
         changes, found = viewing.signed(own, view, sources, log)
         chain = together(self.plans, changes, found)
@@ -142,6 +142,9 @@ class Flow:
             until(done, "the epochs")
         finally:
             self.query.stop()
+            # As after a crash: a task that is still ending would share its state with the next run.
+            java: Any = self.spark._jvm
+            getattr(getattr(java.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()
         return self._reached(wanted)
 
     def _reached(self, wanted: int) -> bool:

@@ -97,6 +97,12 @@ QUERIES = {
             SELECT max(b_price) AS final, a_category AS category FROM auction, bid
             WHERE a_id = b_auction AND b_at BETWEEN a_at AND a_expires GROUP BY a_id, a_category) q
         GROUP BY category""",
+    "Nexmark 6": """
+        SELECT seller, avg(final) AS price FROM (
+            SELECT seller, final, row_number() OVER (PARTITION BY seller ORDER BY ended DESC, id) AS place FROM (
+                SELECT a_id AS id, a_seller AS seller, a_expires AS ended, max(b_price) AS final FROM auction, bid
+                WHERE a_id = b_auction AND b_at BETWEEN a_at AND a_expires GROUP BY a_id, a_seller, a_expires) won) q
+        WHERE place <= 10 GROUP BY seller""",
     "Nexmark 9": """
         SELECT a_id, b_id, b_price FROM (
             SELECT a_id, b_id, b_price, row_number() OVER (PARTITION BY a_id ORDER BY b_price DESC, b_at, b_id) AS place

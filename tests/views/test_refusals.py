@@ -132,3 +132,8 @@ def test_a_plan_reads_what_it_needs_and_filters_before_it_joins() -> None:
 def test_every_row_with_every_other_is_warned_of() -> None:
     plan = planned("v", "SELECT o.id, c.region FROM orders o, customers c", TABLES)
     assert "every row of one meets every row of the other" in plan.warnings[0]
+    plan = planned("v", "SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id > o.id)", TABLES)
+    assert "EXISTS or IN looks for rows without an equality" in plan.warnings[0]
+    # One row meets every other once.
+    plan = planned("v", "SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)", TABLES)
+    assert not plan.warnings

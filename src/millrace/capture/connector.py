@@ -72,12 +72,7 @@ def postgres(
     """`keys` are the key columns of each table by its whole name, `hidden` the columns that are not in the log;
     `password` is a reference that the worker resolves. The classes are ours, which close holes of Debezium's own
     (docs/design/0006)."""
-    signal, heartbeat = own_tables(capture)
-    # The connector takes a text, no parameters; the name was held to letters, digits and _ when it was defined.
-    beat = (
-        f"INSERT INTO {_quoted(heartbeat)} (capture, at) VALUES ('{capture.name}', now()) "  # noqa: S608
-        f"ON CONFLICT (capture) DO UPDATE SET at = now()"
-    )
+    signal, _ = own_tables(capture)
     config = {
         **common(capture, settings),
         "connector.class": POSTGRES,
@@ -97,7 +92,7 @@ def postgres(
         "slot.failover": str(capture.failover).lower(),
         "signal.data.collection": signal,
         "signal.enabled.channels": "source",
-        "heartbeat.action.query": beat,
+        "heartbeat.action.query": beat(capture),
         "hstore.handling.mode": "json",
         "interval.handling.mode": "string",
         "unavailable.value.placeholder": UNAVAILABLE,
@@ -120,6 +115,16 @@ def postgres(
             config[name] = address.options[option]
     _columns(config, capture, hidden)
     return config
+
+
+def beat(capture: Capture) -> str:
+    """A commit that changes nothing of the tables: it is seen in the log, and marked."""
+    _, heartbeat = own_tables(capture)
+    # The connector takes a text, no parameters; the name was held to letters, digits and _ when it was defined.
+    return (
+        f"INSERT INTO {_quoted(heartbeat)} (capture, at) VALUES ('{capture.name}', now()) "  # noqa: S608
+        f"ON CONFLICT (capture) DO UPDATE SET at = now()"
+    )
 
 
 def common(capture: Capture, settings: Settings) -> dict[str, str]:

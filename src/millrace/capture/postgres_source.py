@@ -99,6 +99,15 @@ class PostgresSource:
                 ) from None
         return number
 
+    def beat(self, capture: Capture, lsn: int) -> int:
+        """Commits something behind this place of the log, if the log has come there; gives a place before it."""
+        with postgres.connect(self.name, self.address) as connection:
+            row = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
+            assert row is not None
+            if lsn <= int(row[0]):
+                connection.execute(connector.beat(capture).encode())
+            return int(row[0])
+
     def health(self, capture: Capture, offsets: Mapping[str, Any] | None) -> Health:
         with postgres.connect(self.name, self.address) as connection:
             found = postgres.slot(connection, capture.slot_name)

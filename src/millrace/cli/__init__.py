@@ -27,18 +27,23 @@ def parser() -> argparse.ArgumentParser:
     from millrace.cli import (
         apps,
         captures,
+        console,
         deadletters,
+        demo,
         events,
         groups,
+        lake,
         lint,
         project,
         queues,
         rebuild,
+        serve,
         servers,
         state,
         tables,
         topics,
         verify,
+        views,
     )
 
     root = Parser(
@@ -48,8 +53,9 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    captured = (captures, tables, verify, rebuild)
-    for noun in (project, apps, state, lint, servers, *captured, topics, groups, deadletters, queues, events):
+    captured = (captures, tables, views, verify, rebuild)
+    logs = (topics, groups, deadletters, queues)
+    for noun in (project, demo, apps, console, state, lint, servers, *captured, *logs, lake, events, serve):
         noun.add(commands)
     return root
 

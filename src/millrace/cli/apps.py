@@ -8,12 +8,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from millrace.cli.arguments import app_argument, listen, moment
 from millrace.cli.output import Commands, command, json_option, listing, say
 from millrace.config import LOGS, Listen, Settings
-from millrace.errors import MillraceError, ReplayInvalid, ServerDown, UsageInvalid, ViewNotRun
+from millrace.errors import MillraceError, ReplayInvalid, ServerDown
 
 if TYPE_CHECKING:
     from millrace.cli.live import Display
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 SERVER_LOOK_S = 2.0
+_RUN = "millrace run"
 
 
 def add(commands: Commands) -> None:
@@ -32,7 +33,7 @@ def add(commands: Commands) -> None:
         "Ctrl-C and SIGTERM let the epoch at hand end, so that the checkpoint is whole (exit code 0); "
         "a second one stops at once (130)."
     )
-    _app(run)
+    app_argument(run)
     run.add_argument("--master", help="where Spark runs: local[4], spark://…, yarn, k8s://… (default: as configured)")
     run.add_argument("--no-traffic", action="store_true", help="leave out the made-up events of @app.traffic")
     run.add_argument(
@@ -48,20 +49,21 @@ def add(commands: Commands) -> None:
         dest="start",
         metavar="TIME",
         default="checkpoint",
-        help="replay from `earliest`, a time or `2 hours ago`, into outputs of its own (default: from the checkpoint)",
+        help="replay from `earliest`, a time, `2 hours ago`, or `lake`: the topics' archives in the lake and then the "
+        "topics; into outputs of its own (default: from the checkpoint)",
     )
     run.add_argument("--until", metavar="TIME", help="replay only what arrived before this time, and end")
     run.add_argument("--into", metavar="NAME", help="the replay's name: stream `counts` writes to topic `counts.NAME`")
     run.add_argument("--for", dest="duration", metavar="TIME", help="end after this time, for example 30s")
     run.add_argument(
-        "--only", action="append", metavar="STREAM", default=[], help="run this stream and no other; may be repeated"
+        "--only", action="append", metavar="FLOW", default=[], help="run this flow and no other; may be repeated"
     )
     run.add_argument(
         "--fresh",
         action="append",
-        metavar="STREAM",
+        metavar="FLOW",
         default=[],
-        help="set this stream's checkpoint aside and start from the oldest records; may be repeated",
+        help="set this flow's checkpoint aside and start from the oldest records; may be repeated",
     )
     run.add_argument(
         "--metrics",
@@ -73,15 +75,11 @@ def add(commands: Commands) -> None:
         commands, "plan", print_plan, "say what the code as it is now means for the checkpoints that are there"
     )
     plan.epilog = "Exit code 0 if every flow can go on, 1 if one needs a new checkpoint or is refused."
-    _app(plan)
+    app_argument(plan)
     json_option(plan)
     graph = command(commands, "graph", print_graph, "draw an app's graph, without starting anything")
-    _app(graph)
+    app_argument(graph)
     graph.add_argument("--mermaid", action="store_true", help="as a Mermaid flowchart, for a page")
-
-
-def _app(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("app", nargs="?", metavar="MODULE:APP", help="default: [run] app of millrace.toml")
 
 
 def print_graph(args: argparse.Namespace, settings: Settings) -> None:
@@ -131,8 +129,8 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
 
     app = load_app(args.app, settings)
     limit_s = durations.milliseconds(args.duration) / 1000 if args.duration else None
-    _refuse_views(app.graph())  # what is wrong with it is told before Spark is loaded
-    listen = _listen(args, settings)
+    app.graph()  # what is wrong with it is told before Spark is loaded
+    address = _address(args, settings)
     log_to_file(settings)
     from millrace.engine import Run
 
@@ -151,8 +149,8 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
     signals = Signals(lambda: say("stopping after this epoch; Ctrl-C again stops at once"))
     with (
         signals,
-        _heard(as_json),
-        _served(run, listen, say),
+        heard(as_json),
+        _served(run, address, say),
         local.held(settings, servers_of(run.graph, settings), say=say),
     ):
         run.prepare()
@@ -170,22 +168,15 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
 def _replay(args: argparse.Namespace) -> Replay | None:
     from millrace.engine.replay import Replay
 
-    start = None if args.start in ("earliest", "checkpoint") else _moment(args.start)
-    until = None if args.until is None else _moment(args.until)
+    start = None if args.start in ("earliest", "checkpoint", "lake") else moment("--from", args.start, _RUN)
+    until = None if args.until is None else moment("--until", args.until, _RUN)
+    if args.start == "lake" and until is not None:
+        raise ReplayInvalid(reason="from the lake, all is read that there is: leave `--until` out")
     if args.into is not None:
-        return Replay(args.into, start, until)
+        return Replay(args.into, start, until, lake=args.start == "lake")
     if args.start != "checkpoint" or args.until is not None:
         raise ReplayInvalid(reason="it would write its results among those that are there")
     return None
-
-
-def _moment(text: str) -> datetime:
-    from millrace.log import position
-
-    found = position(text)
-    if not isinstance(found, datetime):
-        raise ReplayInvalid(reason=f"{text!r} is no time")
-    return found
 
 
 def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
@@ -198,36 +189,26 @@ def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
     return Display(run, show)
 
 
-def _refuse_views(graph: Graph) -> None:
-    """They are planned, drawn and linted; how they run (docs/design/0027) has not been proven yet."""
-    if graph.views:
-        names, where = ", ".join(view.name for view in graph.views), graph.views[0].where
-        remedy = "take it out of the app for now, or leave it to `millrace graph` and `millrace lint`"
-        raise ViewNotRun(view=names, reason="running views is not offered yet", remedy=remedy, where=where)
-
-
-def _listen(args: argparse.Namespace, settings: Settings) -> Listen | None:
+def _address(args: argparse.Namespace, settings: Settings) -> Listen | None:
     if args.metrics is None:  # a replay runs beside the live one, which has the configured port
         return settings.run.metrics if args.into is None else None
-    if (listen := Listen.of(args.metrics)) is None:
-        raise UsageInvalid(reason=f"--metrics {args.metrics} is not [HOST:]PORT", command="millrace run")
-    return listen
+    return listen("--metrics", args.metrics, _RUN)
 
 
 @contextlib.contextmanager
-def _served(run: Run, listen: Listen | None, say: Callable[[str], None]) -> Iterator[None]:
-    if listen is None:
+def _served(run: Run, address: Listen | None, say: Callable[[str], None]) -> Iterator[None]:
+    if address is None:
         yield
         return
-    from millrace.serve import MetricsServer
+    from millrace.serve.http import MetricsServer
 
-    with MetricsServer(listen, run.graph.app, lambda: run.standings) as server:
+    with MetricsServer(address, run.graph.app, lambda: run.standings) as server:
         say(f"metrics on {server.address}/metrics, health on {server.address}/health")
         yield
 
 
 @contextlib.contextmanager
-def _heard(as_json: bool) -> Iterator[None]:
+def heard(as_json: bool = False) -> Iterator[None]:
     """What the run says by its logger goes to the terminal too: that a flow failed, that a server is waited for."""
     from millrace.cli.jsonlog import JsonHandler
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from millrace.cli.apps import log_to_file
+from millrace.cli.arguments import app_argument
 from millrace.cli.output import Commands, command, json_option, say
 from millrace.config import Settings
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     added = command(commands, "lint", lint_app, "say which classic mistakes an app has, without starting anything")
     added.epilog = "Exit code 0, with --strict 1 if anything was found. The rules: docs/guide/lint.md."
-    added.add_argument("app", nargs="?", metavar="MODULE:APP", help="default: [run] app of millrace.toml")
+    app_argument(added)
     added.add_argument("--strict", action="store_true", help="exit with 1 if anything was found")
     json_option(added)
 
@@ -42,7 +43,7 @@ def lint_app(args: argparse.Namespace, settings: Settings) -> int:
 def _show(report: Report) -> None:
     print("\n\n".join(_paragraph(finding) for finding in report.findings) or "nothing found")
     for stream, reason in report.left_out.items():
-        say(f"not looked at: the function of {stream}, because {reason}")
+        say(f"not looked at: {stream}, because {reason}")
 
 
 def _paragraph(finding: Finding) -> str:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from millrace.cli.output import Commands, command, json_option, listing, plain, say
 from millrace.config import Settings, masked
@@ -100,10 +101,9 @@ def status(args: argparse.Namespace, settings: Settings) -> None:
 
 def _status(args: argparse.Namespace, settings: Settings) -> None:
     from millrace import local
-    from millrace.cli.flows import COLUMNS, flows
 
     servers = [asdict(server) for server in local.status(settings)]
-    found = flows(settings)
+    found = _flows(settings)
     if args.json:
         # Watched, each look is a line: whoever reads it needs to know where one ends.
         print(json.dumps({"servers": servers, "flows": found}, default=plain, indent=None if args.watch else 2))
@@ -111,12 +111,22 @@ def _status(args: argparse.Namespace, settings: Settings) -> None:
     columns = ("server", "state", "address", "pid", "memory_mb", "since", "ends", "about")
     listing(args, columns, servers, "no servers")
     if found:
+        from millrace.engine.flows import COLUMNS
+
         listing(args, COLUMNS, found, "")
     for flow in found:
         if flow["error"] and flow["state"] in ("failed", "restarting"):
             print(f"{flow['flow']}: {flow['error']}")
         if flow["trouble"]:
             print(f"{flow['flow']}: {flow['trouble']}")
+
+
+def _flows(settings: Settings) -> list[dict[str, Any]]:
+    if not settings.checkpoints.is_dir():
+        return []  # Spark, which is imported with them, takes a second
+    from millrace.engine.flows import flows
+
+    return flows(settings)
 
 
 def logs(args: argparse.Namespace, settings: Settings) -> None:

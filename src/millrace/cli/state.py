@@ -96,8 +96,8 @@ def _fact(value: Any) -> str:
 
 def _folder(args: argparse.Namespace, settings: Settings) -> tuple[str, Path]:
     """The app and the folder of the flow that is meant."""
-    from millrace.cli.flows import flows
     from millrace.engine import definition
+    from millrace.engine.flows import flows
 
     known = flows(settings)
     apps = [each["app"] for each in known if each["flow"] == args.flow and args.app in (None, each["app"])]

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from millrace.cli.arguments import moment
 from millrace.cli.output import Commands, command, json_option, listing, noun, positive
 from millrace.config import Settings
 from millrace.errors import TableChanged, UsageInvalid
@@ -59,18 +60,11 @@ def read(args: argparse.Namespace, settings: Settings) -> None:
     if args.changes:
         found: Iterable[dict[str, Any]] = tables.changes(log, table, follow=args.follow)
     else:
-        found = _rows(log, remembered, table, None if args.at is None else _moment(args.at))
+        found = _rows(
+            log, remembered, table, None if args.at is None else moment("--at", args.at, "millrace table read")
+        )
     for row in islice(found, args.limit):
         print(json.dumps(row, default=_plain, ensure_ascii=False), flush=args.follow)
-
-
-def _moment(text: str) -> datetime:
-    from millrace.log import position
-
-    found = position(text)
-    if not isinstance(found, datetime):
-        raise UsageInvalid(reason=f"--at {text} is no time", command="millrace table read")
-    return found
 
 
 def _rows(log: Log, remembered: Remembered, table: CapturedTable, at: datetime | None) -> list[dict[str, Any]]:

@@ -11,16 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from millrace.cli.arguments import moment
 from millrace.cli.output import Commands, command, json_option, listing, noun, positive, say
 from millrace.config import Settings
 from millrace.errors import StdinClosed, UsageInvalid
 
 if TYPE_CHECKING:
-    from millrace.log import Log, Record
+    from millrace.log import Log
     from millrace.log.delays import Delays
     from millrace.log.lines import RefusedLine
 
 FORMATS = ("json", "avro", "protobuf", "raw")
+_WRITE = "millrace topic write"
 _REPORTED = 5  # refused lines that are shown; all of them are kept
 
 
@@ -238,8 +240,8 @@ def _complete(args: argparse.Namespace) -> tuple[str, datetime] | None:
     elif args.format != "json":
         fault = f"--complete writes markers as JSON, and records are to be {args.format}"
     if fault:
-        raise UsageInvalid(reason=fault, command="millrace topic write")
-    return column, _time(time)
+        raise UsageInvalid(reason=fault, command=_WRITE)
+    return column, moment("--complete", time, _WRITE)
 
 
 def read(args: argparse.Namespace, settings: Settings) -> None:
@@ -254,7 +256,7 @@ def read(args: argparse.Namespace, settings: Settings) -> None:
         position(args.start),
         partition=args.partition,
         limit=args.limit,
-        until=_time(args.until) if args.until else None,
+        until=moment("--until", args.until, "millrace topic read") if args.until else None,
         follow=args.follow,
         lasting_s=durations.milliseconds(args.duration) / 1_000 if args.duration else None,
     )
@@ -273,7 +275,7 @@ def delays(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.flow.time import AHEAD
     from millrace.log.delays import delays_of
 
-    records = _newest(_log(settings), args.topic, args.limit)
+    records = _log(settings).newest(args.topic, args.limit)
     found = delays_of(args.topic, args.time, records, ahead_ms=durations.milliseconds(AHEAD))
     if args.json:
         print(json.dumps(_delays_object(args, found), indent=2))
@@ -321,13 +323,6 @@ def _encode(args: argparse.Namespace, log: Log) -> Callable[[Any], bytes] | None
     if args.schema is None:
         raise RecordSchemaMissing(format=args.format, topic=args.topic)
     return log.format(args.topic, args.format, args.schema).encode
-
-
-def _newest(log: Log, topic: str, limit: int) -> Iterator[Record]:
-    from millrace.log.delays import newest
-
-    for number, (begin, count) in newest(log.topics.offsets(topic), limit).items():
-        yield from log.read(topic, begin, partition=number, limit=count)
 
 
 def _delays_object(args: argparse.Namespace, found: Delays) -> dict[str, Any]:
@@ -397,13 +392,3 @@ def _pairs(args: argparse.Namespace) -> dict[str, str]:
 
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _time(text: str) -> datetime:
-    from millrace.errors import PositionInvalid
-    from millrace.log import position
-
-    found = position(text)
-    if not isinstance(found, datetime):
-        raise PositionInvalid(text=text)
-    return found

@@ -1,244 +1,190 @@
 """A bank whose only record are events: accounts, transfers as a saga, balances and statements, an audit, and fraud.
 
-python -m millrace.demo.bank                   the story: a transfer, a refusal, yesterday's balance, a mended fault
-millrace run millrace.demo.bank:app            what its events tell as a stream: large withdrawals, as they happen
+millrace demo --only bank    made-up customers; who draws money too fast, and transfers that nobody accepted in time
+
+commands ──▶ events.event ──▶ Debezium ──▶ Kafka ──▶ Spark ──┬──▶ hasty: many withdrawals within a minute
+                  │                                          └──▶ overdue ──▶ a command: the money goes back
+                  └──▶ in process: the saga, balances, statements
+
+The bank's own code is in `bank_accounts.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+import functools
+import random
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import millrace as mr
-from millrace.events import (
-    Aggregate,
-    Projection,
-    Recorded,
-    Refused,
-    Saga,
-    Store,
-    Work,
-    apply,
-    command,
-    event,
-    every,
-    personal,
+from millrace.demo import bank_accounts
+from millrace.demo.bank_accounts import (
+    Account,
+    Transfer,
+    TransferAccepted,
+    TransferAsked,
+    TransferEnded,
+    TransferTaken,
+    Withdrawn,
 )
+from millrace.events import Refused, Store, Ticked, Work, every, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What happens at a bank. `owner` is sealed with a key of the account: to forget the owner is to delete the key.
+# So many withdrawals of one account, together of so much, within a minute are looked at by somebody.
+HASTY, MUCH = 4, 1_000
+ACCEPT_WITHIN = "20 seconds"
 
 
-@event
-class AccountOpened:
-    owner: Annotated[str, personal(instead="(forgotten)")]
+def withdrawals(events: DataFrame) -> DataFrame:
+    """What customers draw themselves, with the amount as a number, whichever version of the event has it."""
+    drawn = typed(events, Withdrawn, decimals="decimal(18,2)").where("event.transfer IS NULL")
+    return drawn.selectExpr("id AS account", "event.amount", "at")
 
 
-@event
-class Deposited:
-    amount: Decimal
-    transfer: str | None = None
-
-
-@event
-class Withdrawn:
-    amount: Decimal
-    transfer: str | None = None
-
-
-@event
-class TransferAsked:
-    source: str
-    target: str
-    amount: Decimal
-
-
-@event
-class TransferEnded:
-    reason: str | None  # None: it was done
-
-
-class Overdrawn(Refused):
-    pass
-
-
-class Account(Aggregate):
-    owner: str = ""
-    balance: Decimal = Decimal(0)
-
-    @command
-    def open(self, owner: str) -> None:
-        if self.version:
-            raise Refused(f"account {self.id} is open")
-        self.emit(AccountOpened(owner))
-
-    @command
-    def deposit(self, amount: Decimal, transfer: str | None = None) -> None:
-        if not self.version:
-            raise Refused(f"there is no account {self.id}")
-        if amount <= 0:
-            raise Refused("an amount is more than nothing")
-        self.emit(Deposited(amount, transfer))
-
-    @command
-    def withdraw(self, amount: Decimal, transfer: str | None = None) -> None:
-        if amount > self.balance:
-            raise Overdrawn(f"account {self.id} has {self.balance}")
-        self.emit(Withdrawn(amount, transfer))
-
-    @apply
-    def opened(self, event: AccountOpened) -> None:
-        self.owner = event.owner
-
-    @apply
-    def deposited(self, event: Deposited) -> None:
-        self.balance += event.amount
-
-    @apply
-    def withdrawn(self, event: Withdrawn) -> None:
-        self.balance -= event.amount
-
-
-class Transfer(Aggregate):
-    source: str = ""
-    target: str = ""
-    amount: Decimal = Decimal(0)
-    status: str = ""
-
-    @command
-    def ask(self, source: str, target: str, amount: Decimal) -> None:
-        if self.version or source == target or amount <= 0:
-            raise Refused("that is no transfer")
-        self.emit(TransferAsked(source, target, amount))
-
-    @command
-    def end(self, reason: str | None = None) -> None:
-        self.emit(TransferEnded(reason))
-
-    @apply
-    def asked(self, event: TransferAsked) -> None:
-        self.source, self.target, self.amount, self.status = event.source, event.target, event.amount, "asked"
-
-    @apply
-    def ended(self, event: TransferEnded) -> None:
-        self.status = "done" if event.reason is None else event.reason
-
-
-# A transfer is a saga: money is taken, then given; if nobody takes it for a day, it goes back.
-
-transfers = Saga("transfers")
-
-
-@transfers.on
-def take(work: Work, event: TransferAsked, recorded: Recorded[TransferAsked]) -> None:
-    try:
-        work.load(Account, event.source).withdraw(event.amount, recorded.id)
-    except Refused as refused:
-        work.load(Transfer, recorded.id).end(str(refused))
-
-
-@transfers.on
-def give(work: Work, event: Withdrawn) -> None:
-    if event.transfer is None:
-        return
-    transfer = work.load(Transfer, event.transfer)
-    try:
-        work.load(Account, transfer.target).deposit(transfer.amount, transfer.id)
-        transfer.end()
-    except Refused:
-        work.later(transfer.id, "1 day")
-
-
-@transfers.deadline
-def give_or_return(work: Work, key: str) -> None:
-    transfer = work.load(Transfer, key)
-    try:
-        work.load(Account, transfer.target).deposit(transfer.amount, key)
-        transfer.end()
-    except Refused as refused:
-        work.load(Account, transfer.source).deposit(transfer.amount, key)
-        transfer.end(str(refused))
-
-
-# What people look at.
-
-
-def statements(*, faulty: bool = False) -> Projection:
-    """Each account's movements, with the balance after each. The faulty one is in the story: it forgot the sign."""
-    found = Projection(
-        "statements",
-        create="CREATE TABLE entry (account text, version bigint, at timestamptz, amount numeric, balance numeric, "
-        "PRIMARY KEY (account, version))",
-        revision="1" if faulty else "2",
+def hasty(withdrawals: DataFrame) -> DataFrame:
+    """Fraud by a rule over time: each withdrawal with those of the minute before it."""
+    looked = mr.lookback(
+        withdrawals,
+        by="account",
+        late=mr.late.side("late_withdrawals"),
+        times=mr.count(over="1 minute"),
+        drawn=mr.sum("amount", over="1 minute"),
     )
-
-    @found.on
-    def moved(write: Any, event: Deposited | Withdrawn, recorded: Recorded[Any]) -> None:
-        amount = event.amount if isinstance(event, Deposited) or faulty else -event.amount
-        write.execute(
-            "INSERT INTO entry SELECT %(account)s, %(version)s, %(at)s, %(amount)s, %(amount)s + coalesce("
-            "(SELECT balance FROM entry WHERE account = %(account)s ORDER BY version DESC LIMIT 1), 0)",
-            {"account": recorded.id, "version": recorded.version, "at": recorded.at, "amount": amount},
-        )
-
-    return found
+    return looked.where(f"times >= {HASTY} AND drawn >= {MUCH}")
 
 
-# The same events as a stream: the store's table is captured into a topic. One partition keeps them in their order.
+def steps(events: DataFrame) -> DataFrame:
+    """What the deadline of a transfer hangs on. The store's ticks are there for the time: nothing else may happen."""
+    return typed(events, TransferAsked, TransferAccepted, TransferEnded, Ticked).select("id", "type", "at")
 
-app = mr.App("bank")
-log = app.capture("bank", ["events.event"], partitions=1)
 
-
-@app.stream(log["events.event"], key="id")
-def large_withdrawals(events: DataFrame) -> DataFrame:
-    """Withdrawals of a thousand and more, for somebody to look at."""
-    return (
-        events.where("type = 'Withdrawn'")
-        .selectExpr("position", "id", "at", "cast(get_json_object(data, '$.amount') AS decimal(18, 2)) AS amount")
-        .where("amount >= 1000")
+def overdue(steps: DataFrame, within: str = ACCEPT_WITHIN) -> DataFrame:
+    is_a = {"asked": "type = 'TransferAsked'", "answered": "type IN ('TransferAccepted', 'TransferEnded')"}
+    return mr.match(
+        steps, by="id", pattern="asked !answered", define=is_a, within=within, late=mr.late.side("late_steps")
     )
 
 
-def story(store: Store) -> Iterator[str]:
+def application(name: str, store: Callable[[], Store], within: str = ACCEPT_WITHIN) -> mr.App:
+    """The app over the store in the database of that name. One partition keeps the events in their order, and makes
+    every tick the time of all keys."""
+    app = mr.App(name)
+    events = app.capture(name, ["events.event"], partitions=1)["events.event"]
+    columns = "account string, amount decimal(18,2), at timestamp"
+    drawn = app.topic("drawn", columns, key="account", time="at", lateness="1 second", partitions=1)
+    columns = "id string, type string, at timestamp"
+    moves = app.topic("transfer_steps", columns, key="id", time="at", lateness="1 second", partitions=1)
+    app.stream(events, to=drawn)(withdrawals)
+    app.stream(drawn, key="account")(hasty)
+    app.stream(events, to=moves)(steps)
+
+    @app.stream(moves, key="id", name="overdue")
+    def late_ones(rows: DataFrame) -> DataFrame:
+        return overdue(rows, within)
+
+    def give_up(rows: DataFrame, _: Any) -> None:
+        """The command has an id: an epoch that is done again gives it again, and nothing happens twice."""
+        for row in rows.select("id").collect():
+            store().change(partial(bank_accounts.give_up, transfer_id=row.id), by=f"overdue {row.id}")
+
+    late_ones.to(mr.function(give_up))
+    return app
+
+
+@functools.cache
+def _store() -> Store:
+    return Store.open("bank")
+
+
+app = application("bank", _store)
+
+
+# Made-up customers: they know of accounts and transfers, and of nothing that follows.
+
+CUSTOMERS = 20
+
+
+def stock(store: Store) -> None:
+    """Customers with some money, unless they are there."""
+    accounts = store.repository(Account)
+    for number in range(CUSTOMERS):
+        name = f"account-{number}"
+        accounts.change(name, Account.open, f"Customer {number}", by=f"open {name}")
+        accounts.change(name, Account.deposit, Decimal(5_000), by=f"first deposit of {name}")
+
+
+def business(store: Store, chance: random.Random, number: int) -> None:
+    """One thing that happens at a bank. What is refused did not happen."""
     accounts, moves = store.repository(Account, snapshots=every(100)), store.repository(Transfer)
-    run = f"{datetime.now(UTC):%H%M%S}"  # the store stays: each run of the story has accounts of its own
-    ann, bob = f"ann-{run}", f"bob-{run}"
-    for name in (ann, bob):
-        accounts.change(name, Account.open, name.title())
-    earlier = accounts.change(ann, Account.deposit, Decimal(1500)).at
-    saga = store.saga(transfers)
-    for number, amount in enumerate((1200, 700)):
-        moves.change(f"{run}-{number}", Transfer.ask, ann, bob, Decimal(amount))
-        saga.catch_up()
-        yield f"transfer of {amount}: {moves.load(f'{run}-{number}').status}"
-    moves.change(f"{run}-2", Transfer.ask, bob, "nobody", Decimal(50))
-    saga.catch_up(now=datetime.now(UTC) + timedelta(days=2))
-    yield f"transfer to nobody: {moves.load(f'{run}-2').status}; bob has {accounts.load(bob).balance}"
-    yield f"ann has {accounts.load(ann).balance}, and had {accounts.load(ann, at=earlier).balance} before"
-
-    last = "SELECT balance FROM entry WHERE account = %s ORDER BY version DESC LIMIT 1"
-    wrong, right = store.projection(statements(faulty=True)), store.projection(statements())
-    wrong.rebuild()
-    yield f"her statement says {wrong.query(last, [ann])[0]['balance']}: a fault, it forgot the sign"
-    right.rebuild()
-    yield f"mended and rebuilt beside it, it says {right.query(last, [ann])[0]['balance']}"
-
-    store.forget(ann)
-    yield f"the account of {accounts.load(ann).owner}, as the auditor sees it:"
-    for each in store.history(Account, ann):
-        yield f"  {each.position:>4} {each.at:%H:%M:%S} {each.event}"
+    one, other = (f"account-{each}" for each in chance.sample(range(CUSTOMERS), 2))
+    what, amount = chance.random(), Decimal(chance.randint(100, 40_000)) / 100
+    try:
+        if what < 0.3:
+            accounts.change(one, Account.deposit, amount)
+        elif what < 0.6:
+            accounts.change(one, Account.withdraw, amount)
+        elif what < 0.65:  # somebody has found a card
+            for _ in range(HASTY + 1):
+                accounts.change(one, Account.withdraw, Decimal(300))
+        else:
+            target = other if what < 0.95 else "nobody"  # there is no such account: the money goes back
+            moves.change(f"t-{number}", Transfer.ask, one, target, amount)
+    except Refused:
+        pass
 
 
-def main() -> None:
-    with Store.open("bank") as store:
-        for line in story(store):
-            print(line)
+def accept(store: Store, after: int = 0) -> int:
+    """The other side says yes to four of five transfers, and nothing to the rest; gives the position it has seen."""
+    head = store.head()
+    for each in store.read(after, until=head, events=[TransferTaken]):
+        if zlib.crc32(each.id.encode()) % 5:
+            store.change(partial(_accept, transfer_id=each.id), by=f"accept {each.id}")
+    return head
 
 
-if __name__ == "__main__":
-    main()
+def _accept(work: Work, transfer_id: str) -> None:
+    transfer = work.load(Transfer, transfer_id)
+    if transfer.status == "taken":
+        transfer.accept()
+
+
+@contextmanager
+def beside() -> Iterator[Mapping[str, str]]:
+    """The bank itself, while the demo runs: its store, its saga, its projections, and its customers."""
+    with ExitStack() as opened:
+        store = opened.enter_context(Store.open("bank"))
+        stock(store)
+        opened.enter_context(store.ticking("2 seconds"))
+        opened.enter_context(store.saga(bank_accounts.transfers).running())
+        opened.enter_context(store.projection(bank_accounts.balances).running())
+        opened.enter_context(store.projection(bank_accounts.statements()).running())
+        opened.enter_context(_open_for_business(store))
+        yield {}
+
+
+@contextmanager
+def _open_for_business(store: Store) -> Iterator[None]:
+    closed = threading.Event()
+
+    def trade() -> None:
+        chance, number, seen = random.Random(1), store.head(), 0  # noqa: S311 -- repeatable, not secret
+        while not closed.wait(0.2):
+            number += 1
+            business(store, chance, number)
+            if number % 10 == 0:
+                seen = accept(store, seen)
+
+    trading = threading.Thread(target=trade, daemon=True)
+    trading.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        trading.join()

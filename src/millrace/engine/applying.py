@@ -13,9 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
+from pyspark.sql import SparkSession
+
+from millrace.capture import Captures
 from millrace.engine.plan import Flow
+from millrace.engine.restarts import MOST_TRIES_ONCE
 from millrace.engine.viewed import plan_of
-from millrace.errors import MillraceError, ServerError
+from millrace.engine.wanting import Wanting
+from millrace.errors import MillraceError, ServerError, ViewStoreUnfit
 from millrace.flow import View
 from millrace.log import Log, Ranges
 from millrace.views import Plan
@@ -38,27 +43,31 @@ class Applying(threading.Thread):
         super().__init__(name=f"view {view.name}", daemon=True)
         self.view = view
         self._log, self._app = log, app
-        self._shape = Shape(view.name, plan.columns, view.key)
+        self._shape = Shape(view.name, plan.columns, view.key, view.indexes)
         self._ended = threading.Event()
-        self._seen = 0
+        self._seen = self._tries = 0
         self.trouble: MillraceError | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether there is a mark that it has not come to."""
-        return self.is_alive() and self._log.topics.offsets(marks_topic(self.view.name))[0][1] > self._seen
+        """Whether there is a mark that it has not come to; a store that was away for long enough for a run that has an
+        end does not count."""
+        tries = self.is_alive() and self._tries < MOST_TRIES_ONCE
+        return tries and self._log.topics.last(marks_topic(self.view.name))[0] > self._seen
 
     def run(self) -> None:
-        wait_s = _LEAST_S
         while not self._ended.is_set():
             try:
                 self._follow()
             except ServerError as error:
                 self._told(error)
-                self._ended.wait(wait_s)
-                wait_s = min(wait_s * 2, _MOST_S)
-            except MillraceError as error:
-                self._told(error)
+                self._ended.wait(min(_LEAST_S * 2 ** min(self._tries, 10), _MOST_S))
+                self._tries += 1
+            except Exception as error:
+                told = error if isinstance(error, MillraceError) else None
+                _logger.debug("%s is not applied any more", self.view.name, exc_info=True)
+                reason = f"{type(error).__name__}: {error}"
+                self._told(told or ViewStoreUnfit(view=self.view.name, reason=reason))
                 return
 
     def finish(self, wait_s: float = FINISH_S) -> None:
@@ -83,7 +92,7 @@ class Applying(threading.Thread):
         with closing(store), closing(self._log.ranges(self.view.name)) as ranges:
             held = store.begin(self._shape, topic)
             ends, epoch = ({}, -1) if held is None else (dict(held.ends), held.epoch)
-            first = max(self._log.topics.offsets(marks)[0][1] - _MARKS, 0)
+            first = max(self._log.topics.last(marks)[0] - _MARKS, 0)
             for messages in self._log.reader(marks, first, follow=True, stop=self._ended).batches():
                 found = [Mark.from_json(json.loads(message.value())) for message in messages if message.value()]
                 whole = [mark for mark in found if mark.whole]
@@ -91,7 +100,7 @@ class Applying(threading.Thread):
                     store.apply(self._shape, topic, whole[-1], self._changes(ranges, ends, whole[-1]))
                     ends, epoch = dict(whole[-1].ends), whole[-1].epoch
                 self._seen = messages[-1].offset() + 1
-                self.trouble = None
+                self.trouble, self._tries = None, 0
 
     def _changes(self, ranges: Ranges, starts: dict[int, int], mark: Mark) -> Iterator[tuple[bytes, bytes | None]]:
         for message in ranges.between(starts, mark.ends):
@@ -104,12 +113,17 @@ class Appliers:
     def __init__(self, log: Log, app: str) -> None:
         self._log, self._app = log, app
         self._views: dict[str, Applying] = {}
+        self._wanting: Wanting | None = None
 
-    def begin(self, flow: Flow) -> None:
+    def begin(self, flow: Flow, spark: SparkSession) -> None:
         """If it is a view's, and not the second start of one."""
         if (view := flow.view) is not None and view.name not in self._views:
             self._views[view.name] = Applying(view, plan_of(view, self._log), self._log, self._app)
             self._views[view.name].start()
+            if self._wanting is None:
+                self._wanting = Wanting(Captures(self._log.settings, self._log), self._app, spark)
+                self._wanting.start()
+            self._wanting.add(view)
 
     @property
     def busy(self) -> bool:
@@ -127,3 +141,6 @@ class Appliers:
         for each in self._views.values():
             each.end()
         self._views.clear()
+        if self._wanting is not None:
+            self._wanting.end()
+            self._wanting = None

@@ -55,7 +55,8 @@ _USERS_STATE = re.compile(r"SQLSTATE: (22|P0001)")
 _REFUSALS = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
 # What tables raise inside Spark (`capture/reading.py`): of a row whose columns nobody knows, of one without meaning.
 _CHANGED = re.compile(rf"{CHANGED} (\S+) (\[.*?\])")
-_UNREADABLE = re.compile(rf"{UNREADABLE} (\S+) (\S+) (.*)")
+# Spark's text of an error may have the plan in it, and there the words without a place.
+_UNREADABLE = re.compile(rf"{UNREADABLE} ([^\s,]\S*) ([^\s,]\S*) (.*)")
 # What the kernel says of state in a form that it does not know (`Stored.java`).
 _NEWER = re.compile(rf"{StateNewer.code} (\d+) (\d+)")
 # … of a view two of whose rows have the same key (`SignedOnly.java`)
@@ -94,6 +95,9 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
     text = _whole(error)
     if found := _CHANGED.search(text):
         return TableChanged(table=found[1], columns=found[2], where=stream.where)
+    if found := _REPEATED.search(text):
+        key = ", ".join(getattr(getattr(stream, "view", None), "key", ()))
+        return ViewKeyRepeated(view=stream.name, key=key, row=found[1][:_LONGEST], where=stream.where)
     if found := _UNREADABLE.search(text):
         return RowUnreadable(table=found[1], place=found[2], reason=first_line(found[3]), where=stream.where)
     if found := _NEWER.search(text):
@@ -102,9 +106,6 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return MatchCrowded(flow=stream.name, most=found[1], where=stream.where)
     if found := _UNSHARED.search(text):
         return CheckpointsUnshared(flow=stream.name, host=found[1], folder=found[2], where=stream.where)
-    if found := _REPEATED.search(text):
-        key = ", ".join(getattr(getattr(stream, "view", None), "key", ()))
-        return ViewKeyRepeated(view=stream.name, key=key, row=found[1][:_LONGEST], where=stream.where)
     if undelivered := _undelivered(stream, text):
         return undelivered
     ours = _ours(text)

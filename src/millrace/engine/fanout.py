@@ -9,7 +9,7 @@ Guarantee: as the flow's `delivery` says; a reader that joins is given the table
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -25,7 +25,6 @@ from millrace.engine.topic_sink import TopicSink
 from millrace.errors import TableReaderKeepsState
 from millrace.flow import Stream
 from millrace.flow.nodes import Deliverable
-from millrace.log import DataSource
 from millrace.sinks.contract import VERSION
 
 # What a stream's plan may hold besides leaves: each row by itself. Everything else remembers rows, or waits for some.
@@ -44,18 +43,22 @@ class Fanout:
             raise TableReaderKeepsState(flow=stream.name, operation=found, where=stream.where)
 
     def __call__(self, epoch_rows: DataFrame, number: int) -> None:
-        streams, to = [stream.name for stream in self.flow.streams], self.topic_sink.epoch(number)
+        streams = [stream.name for stream in self.flow.streams]
+
+        def put(together: DataFrame) -> None:
+            self.topic_sink.put(together, number)
+
         if self.sinks is None:
-            self.write(epoch_rows, streams, to)
+            self.write(epoch_rows, streams, put)
             return
         with holding(epoch_rows) as held:
-            self.write(held.rows.drop(VERSION), streams, to)
+            self.write(held.rows.drop(VERSION), streams, put)
             self.sinks.deliver(self.frames(held.rows), number, held)
 
     def catch_up(self, rows: DataFrame, streams: Collection[str], sinks: Collection[str]) -> None:
         """Gives those that join the flow the table as it is."""
         with holding(rows) as held:
-            self.write(held.rows.drop(VERSION), streams, self.log.data_source)
+            self.write(held.rows.drop(VERSION), streams, lambda together: write(together, self.log.data_source))
             if self.sinks is not None:
                 self.sinks.catch_up(self.frames(held.rows), sinks, held)
 
@@ -66,7 +69,7 @@ class Fanout:
             found[of] = of.body(rows.drop(VERSION)) if isinstance(of, Stream) else rows
         return found
 
-    def write(self, rows: DataFrame, streams: Collection[str], to: DataSource) -> None:
+    def write(self, rows: DataFrame, streams: Collection[str], put: Callable[[DataFrame], None]) -> None:
         """All readers' records in one job; the rows are computed once."""
         outputs = [self._output(stream, rows) for stream in self.flow.streams if stream.name in streams]
         if not outputs:
@@ -78,7 +81,7 @@ class Fanout:
         if kept:
             rows.persist()
         try:
-            write(together, to)
+            put(together)
         finally:
             if kept:
                 rows.unpersist()

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ class Lane(threading.Thread):
         self._trouble: MillraceError | None = None
         self._lasting: MillraceError | None = None
         self._epoch: int | None = None
+        self._figures: Mapping[str, float] = {}
         self._lost = 0
         self._skipped = False
         self._ended = False
@@ -133,6 +135,7 @@ class Lane(threading.Thread):
             self._refusals.kept,
             self._lost,
             None if self._trouble is None else self._trouble.sentence(),
+            self._figures,
         )
 
     @property
@@ -229,6 +232,7 @@ class Lane(threading.Thread):
             raise
         FailPoint.SINK_AFTER.reached(self.delivery.name)
         self._epoch, self._trouble, self._failures, self._due = epoch.number, None, 0, 0.0
+        self._figures = writer.figures()
 
     def _opened(self) -> Writer:
         if self._writer is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from millrace.errors import Where
 from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic, View
-from millrace.flow.nodes import TopicGuarantee
+from millrace.flow.nodes import TOPIC_GUARANTEES, TopicGuarantee
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Flow:
         """The strongest that one of its streams asks for: they are written together."""
         if self.view is not None:
             return "exactly once"
-        asked = {stream.delivery for stream in self.streams}
-        return "exactly once" if "exactly once" in asked else "at least once"
+        asked = {stream.delivery for stream in self.streams} or {"at least once"}
+        return next(each for each in TOPIC_GUARANTEES if each in asked)
 
     @property
     def where(self) -> Where:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from millrace.engine.epochs import POSITION
-from millrace.engine.sources import ARRIVED, DEAD
+from millrace.engine.sources import ARRIVED, CHANGED, DEAD
 from millrace.flow.lateness import ALLOWED, LATE_METRIC, REFUSED
 from millrace.flow.matches import PARTIAL_METRIC
 
@@ -49,7 +49,8 @@ class Progress:
 
     Lag: `lag_records` counts the offsets that were in the topics when the epoch began and that it left unread; `lag_s`
     is 0 when there were none, and otherwise how long before `at` the newest record arrived that has been read: what
-    arrived since may be unread. None where a source does not tell.
+    arrived since may be unread. None where a source does not tell. `freshness_s` is of a captured table with sinks:
+    from when the oldest change of the epoch was made in the database to `at`, when each sink holds it, or owes it.
     """
 
     flow: str
@@ -73,6 +74,7 @@ class Progress:
     lag_records: int | None
     lag_s: float | None
     partial_matches: int | None = None
+    freshness_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def progress_of(flow: str, report: Mapping[str, Any], clocks: Path | None = None
         lag_records=lag_records,
         lag_s=_lag_s(report, at) if lag_records else (None if lag_records is None else 0.0),
         partial_matches=_partial_matches(report, clocks),
+        freshness_s=_freshness_s(report, at),
     )
 
 
@@ -159,6 +162,12 @@ def _lag_s(report: Mapping[str, Any], at: datetime) -> float | None:
     observed = report.get("observedMetrics", {}).values()
     arrived_ms = [int(counts[ARRIVED]) for counts in observed if counts.get(ARRIVED) is not None]
     return max(at.timestamp() - min(arrived_ms) / 1000, 0.0) if arrived_ms else None
+
+
+def _freshness_s(report: Mapping[str, Any], at: datetime) -> float | None:
+    observed = report.get("observedMetrics", {}).values()
+    changed_ms = [int(counts[CHANGED]) for counts in observed if counts.get(CHANGED) is not None]
+    return max(at.timestamp() - min(changed_ms) / 1000, 0.0) if changed_ms else None
 
 
 def _dead(report: Mapping[str, Any], metric: str) -> int:

@@ -53,12 +53,17 @@ class UpTo:
 @dataclass(frozen=True)
 class Replay:
     """What the stream `counts` gives goes to the topic `counts.<into>`. Of topics that no replayed stream writes, those
-    records are read that arrived from `start` on and before `until`. `outputs` are the topics of its own."""
+    records are read that arrived from `start` on and before `until`. `outputs` are the topics of its own.
+
+    With `lake`, those topics are read as their archives in the lake have them, and as they go on behind these: each is
+    `restored` into a topic of the replay's own, `events.<into>`."""
 
     into: str
     start: datetime | None = None
     until: datetime | None = None
     outputs: frozenset[str] = frozenset()
+    lake: bool = False
+    restored: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         checked_name("a replay", self.into, None)
@@ -76,21 +81,33 @@ class Replay:
         flows = [flow for flow in flows_of(graph) if not only or set(only) & set(flow.parts)]
         streams = [stream for flow in flows for stream in flow.streams]
         outputs = {each.output: replace(each.output, name=self.named(each.output.name)) for each in streams}
+        read = {each for flow in flows for each in flow.reads if isinstance(each, Topic)} - set(outputs)
+        if self.lake and any(not isinstance(each, Topic) for flow in flows for each in flow.reads):
+            raise ReplayInvalid(reason="it reads captured tables, whose topics keep every row: leave `--from lake` out")
+        restored = frozenset(topic.name for topic in read) if self.lake else frozenset[str]()
+        renamed = {topic: replace(topic, name=self.named(topic.name)) for topic in read if topic.name in restored}
         taken = {node.name for node in graph.nodes} & {topic.name for topic in outputs.values()}
         if taken:
             raise ReplayInvalid(reason=f"the app has {', '.join(sorted(taken))} already; choose another name")
 
         def moved(given: Input) -> Input:
             topic = given.output if isinstance(given, Stream) else given
-            return outputs.get(topic, topic) if isinstance(topic, Topic) else given
+            return outputs.get(topic, renamed.get(topic, topic)) if isinstance(topic, Topic) else given
 
         made = {
             each: replace(each, output=outputs[each.output], inputs=tuple(map(moved, each.inputs))) for each in streams
         }
-        nodes = (made.get(node, node) if isinstance(node, Stream) else node for node in graph.nodes)
+        nodes = (
+            made.get(node, node)
+            if isinstance(node, Stream)
+            else renamed.get(node, node)
+            if isinstance(node, Topic)
+            else node
+            for node in graph.nodes
+        )
         kept = tuple(node for node in nodes if node not in outputs and not isinstance(node, Traffic | Delivery))
         own = frozenset(topic.name for topic in outputs.values())
-        return Graph.of(self.named(graph.app), graph.where, kept), replace(self, outputs=own)
+        return Graph.of(self.named(graph.app), graph.where, kept), replace(self, outputs=own, restored=restored)
 
     def begin(self, folder: Path, log: Log) -> Replay:
         """The replay as it was begun, which `folder` remembers: a repeat goes on with the same bounds, or is refused.
@@ -104,10 +121,28 @@ class Replay:
                 raise ReplayInvalid(reason=f"topic {name} is there already; choose another name")
         folder.mkdir(parents=True, exist_ok=True)
         times = {name: time and time.isoformat() for name, time in (("start", begun.start), ("until", begun.until))}
-        write_whole(path, json.dumps({**times, "outputs": sorted(self.outputs | known)}, indent=2))
+        told = {**times, "lake": self.lake, "outputs": sorted(self.outputs | known)}
+        write_whole(path, json.dumps(told, indent=2))
+        self._restore(log)
         return begun
 
+    def _restore(self, log: Log) -> None:
+        """Makes the topics of archives, or brings them up to where their live ones are now."""
+        if not self.restored:
+            return
+        from millrace.lakehouse import Catalog
+        from millrace.lakehouse.archive import named, restore
+
+        for topic in sorted(self.restored):
+            with Catalog(log.settings).opened(named(topic)) as table:
+                restore(log, table, self.named(topic), of=topic)
+
     def _as_begun(self, held: Mapping[str, Any]) -> Replay:
+        if self.lake != held.get("lake", False):
+            told = "with" if held.get("lake") else "without"
+            raise ReplayInvalid(
+                reason=f"{self.into!r} was begun {told} `--from lake`; do the same, or choose another name"
+            )
         start, until = (held[name] and datetime.fromisoformat(held[name]) for name in ("start", "until"))
         if (self.start or self.until) and (self.start, self.until) != (start, until):
             told = f"{self.into!r} was begun from {held['start'] or 'the oldest'} until {held['until'] or 'no end'}"
@@ -115,7 +150,7 @@ class Replay:
         return replace(self, start=start, until=until)
 
     def bounds(self, topic: str, log: Log) -> Bounds:
-        if topic in self.outputs:  # what the replay itself writes is read whole
+        if topic in self.outputs or topic in map(self.named, self.restored):  # what is its own is read whole
             return WHOLE
         start, end = (None if time is None else log.topics.at(topic, time) for time in (self.start, self.until))
         return Bounds(start, end)

@@ -37,7 +37,7 @@ from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
-from millrace.engine.standing import Board, Standing, State, tell_troubles
+from millrace.engine.standing import NOT_STARTED, Board, Standing, State, tell_troubles
 from millrace.engine.tending import Tending
 from millrace.engine.traffic import TrafficThread, renew
 from millrace.engine.waiting import Waiting
@@ -113,7 +113,7 @@ class Run:
         for name in (*self.only, *self.fresh):
             if name not in names:
                 raise FlowUnknown(
-                    app=self.graph.app, kind="stream", name=name, hint=nearest(name, names), known=", ".join(names)
+                    app=self.graph.app, kind="flow", name=name, hint=nearest(name, names), known=", ".join(names)
                 )
         if self.replay is not None:
             self.graph, self.replay = self.replay.applied(self.graph, self.only)
@@ -168,7 +168,7 @@ class Run:
         if self.spark is None:
             self._own_session = True
             name = self.settings.named(self.graph.app)
-            self.spark = session(self.settings, self.master, name, self._slots_wanted())
+            self.spark = session(self.settings, self.master, name, self.slots_wanted())
         self._waiting = Waiting(self.planned, once=self.once, unread=self._unread, busy=self._busy)
         self.standings = {flow.name: Standing.new(flow.name) for flow in self.planned}
         if not self.trial:
@@ -321,7 +321,7 @@ class Run:
         self.failed[flow.name] = error
         self._becomes(flow.name, "failed", str(error))
         for left, because in self._waiting.leave_out(flow):
-            self._becomes(left.name, "failed", f"it was not started, because {because.name} failed")
+            self._becomes(left.name, "failed", f"{NOT_STARTED} {because.name} failed")
         if not self._over:  # or the run itself ends with it
             _logger.error("%s", error, extra={"event": "failure", "flow": flow.name, "code": error.code})
 
@@ -420,7 +420,8 @@ class Run:
         """The flows at work, and those that failed and were not heard yet: they may come back."""
         return [flow.flow for flow in self.flows.values() if flow.busy]
 
-    def _slots_wanted(self) -> int:
+    def slots_wanted(self) -> int:
+        """How many slots a session should have for its flows in real time; 0 if none runs so."""
         shuffled = partitions(self.master or self.settings.spark.master, self.settings.spark.revealed())
         return 0 if self.once else realtime.slots_guessed(self.planned, shuffled, self._log)
 
@@ -440,7 +441,7 @@ class Run:
         )
         self.flows[flow.name] = started
         self._begun.add(flow.name)
-        self._applying.begin(flow)
+        self._applying.begin(flow, self.spark)
         if aside:
             self.aside[flow.name] = aside
         for source in started.sources if self.replay is None else ():

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millrace import durations
-from millrace.engine import definition, failures, realtime, view_outlet
+from millrace.engine import definition, failures, realtime, view_outlet, viewing
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
 from millrace.engine.epochs import offsets_in
@@ -45,6 +45,8 @@ from millrace.log import Log
 # How often a flow looks for new records. Less is quicker and costs more: every look asks the broker, every epoch
 # writes a checkpoint.
 TRIGGER = "500 milliseconds"
+# Somebody waits for a view to be true of what he has written; and one that nothing happens to asks the broker once.
+VIEW_TRIGGER = "100 milliseconds"
 
 # Reports of epochs that Spark keeps for the run to fetch. One that is missed costs a second look for dead letters.
 _REPORTS_KEPT = 100
@@ -168,7 +170,9 @@ def start(
         anew = set(fresh) & set(flow.parts)
         aside = definition.set_aside(folder) if len(anew) == len(flow.parts) else None
         if flow.view is not None and log.data_source.format == "kafka":
-            view_outlet.begin(flow.view, folder, log, afresh=not committed(folder / definition.CHECKPOINT))
+            # An epoch that was begun is done again, and what it has delivered stays.
+            begun = epochs(folder / definition.CHECKPOINT / "offsets")
+            view_outlet.begin(flow.view, folder, log, afresh=not begun)
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
         old = made.old
         refuse(flow, made, folder, log)
@@ -187,7 +191,8 @@ def start(
         if made.slots:
             writer = writer.trigger(realTime=f"{flow.epoch_ms} milliseconds")  # type: ignore[call-overload]
         else:
-            writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)
+            pace = _pace(flow) if trigger == TRIGGER else trigger
+            writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=pace)
         query = _started(spark, flow, made, writer, log)
     except BaseException:
         if made is not None and made.sinks is not None:
@@ -198,6 +203,19 @@ def start(
         flow, made.sources, folder, lock, query, log_file(settings), made.topic_sink, made.slots, made.sinks
     )
     return running, aside
+
+
+def _pace(flow: Flow) -> str:
+    """How often a flow looks for new records. All its sinks wait for the one that wants longer epochs, where somebody
+    said so; where nobody did, only if all of them would rather."""
+    if flow.view is not None:
+        return VIEW_TRIGGER
+    said = [each.sink.every_ms for each in flow.sinks if each.sink.every_ms is not None]
+    rather = [each.sink.pace_ms for each in flow.sinks]
+    if said:
+        return f"{max(said)} milliseconds"
+    alone = not flow.streams and all(each is not None for each in rather)
+    return f"{max(each for each in rather if each is not None)} milliseconds" if rather and alone else TRIGGER
 
 
 @dataclass(frozen=True)
@@ -238,8 +256,7 @@ def planned(
     own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
     own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
     if flow.view is not None:  # whatever the user's own functions are to have
-        own.conf.set("spark.sql.ansi.enabled", "true")
-        own.conf.set("spark.sql.session.timeZone", "UTC")
+        viewing.suit(own)
     old = definition.remembered(folder)
     if old is not None:
         # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.

@@ -53,6 +53,10 @@ _SECRET = re.compile(r"password|secret|token|jaas|credential|\.key$", re.IGNOREC
 
 _REDACTED = "(?i)url|secret|password|token|access[.]?key|jaas|certificate|keystore"
 
+# All stores of a process share it, half of it for what is not on disk yet. Without a bound each store (one for each
+# operator and partition) may take 64 MB twice for that alone, however many there are.
+STATE_MEMORY_MB = 512
+
 # For a cluster whose size is not configured: enough for a few executors, few enough for quick epochs. The number is
 # pinned in a flow's checkpoint, so it is not derived from whatever executors happen to be there at the first start.
 CLUSTER_PARTITIONS = 16
@@ -264,6 +268,8 @@ def _sql_options(master: str, settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(partitions(master, settings.spark.revealed())),
         f"{_STATE_STORE}.providerClass": state,
         f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STATE_STORE}.rocksdb.boundedMemoryUsage": "true",
+        f"{_STATE_STORE}.rocksdb.maxMemoryUsageMB": str(STATE_MEMORY_MB),
         # Real-time mode refuses format 1, and a checkpoint cannot change its format later.
         f"{_STATE_STORE}.checkpointFormatVersion": "2",
         # Joins keep rows by time in one store. The default has four stores a partition, and looks through all rows

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from millrace.engine.delivering import Delivering
 from millrace.engine.fanout import addressed, stateful
 from millrace.engine.held import holding
-from millrace.engine.output import TIMES, records, write
+from millrace.engine.output import TIMES, records
 from millrace.engine.plans import analyzed
 from millrace.engine.replay import Replay, UpTo
 from millrace.engine.topic_sink import TopicSink
@@ -90,8 +90,7 @@ class Sides:
             results = self._results(rows)
             if not self._topic_sink.silent:
                 self._ensure_topic()
-                to = self._topic_sink.epoch(number)
-                write(addressed(self.stream, results, self.settings).union(self._late(rows)), to)
+                self._topic_sink.put(addressed(self.stream, results, self.settings).union(self._late(rows)), number)
             if self.sinks is not None:
                 self.sinks.deliver({self.stream: results}, number, held)
 

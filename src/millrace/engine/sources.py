@@ -40,6 +40,8 @@ PROMPT = "millrace.kernel.PromptKafka"
 MOST_RECORDS_A_POLL = 10_000
 
 ROWS, DEAD, MARKERS, ARRIVED = "rows", "dead", "markers", "arrived"
+# When the oldest change of a table was made.
+CHANGED = "changed"
 
 # Nothing a person calls an event happens outside these years; a number of milliseconds read as seconds does, and would
 # drive the watermark to a place from which it never comes back.
@@ -84,7 +86,8 @@ class Source:
     @property
     def recorded(self) -> str:
         """What of its columns a checkpoint depends on."""
-        return ddl(self.schema)
+        headers = "".join(f", {column} from header {name}" for column, name in self.topic.headers)
+        return ddl(self.schema) + headers
 
     def stream(self, spark: SparkSession, clocks: Path | None = None, once: bool = False) -> DataFrame:
         """The rows that fit, with the watermark on the time column; how many did not is observed on the way.
@@ -97,15 +100,19 @@ class Source:
             spark.readStream.format(self.data.format)
             .options(**self.data.options, **limit)
             .option("startingOffsets", self._start())
+            .option("includeHeaders", str(bool(self.topic.headers)).lower())
             .load()
         )
         # Each field is a column of its own: what follows copies every row, and a struct within a row costs more.
         fields = [F.col(_PARSED)[_ROW][field.name].alias(field.name) for field in self.schema.fields]
         place = [F.col("partition").alias(_PARTITION), F.col("timestamp").alias(_ARRIVAL)]
-        parsed = self._parsed(before_end(raw, self.bounds)).select(*fields, self._misfit().alias(_DEAD), *place)
+        headers = [_header(name).alias(column) for column, name in self.topic.headers]
+        told = [*fields, *headers, self._misfit().alias(_DEAD), *place]
+        parsed = self._parsed(before_end(raw, self.bounds)).select(*told)
         dead = F.col(_DEAD)
         counts = [F.count(F.lit(1)).alias(ROWS), F.count(F.when(dead, 1)).alias(DEAD), newest(_ARRIVAL)]
-        columns = [F.col(quoted(field.name)) for field in self.schema.fields]
+        names = [*self.schema.names, *(column for column, _ in self.topic.headers)]
+        columns = [F.col(quoted(name)) for name in names]
         # The observation also keeps Spark from pushing the filter below the parsing, which would parse twice.
         if self.topic.time is None:
             return parsed.observe(self.metric, *counts).where(~dead).select(*columns)
@@ -115,7 +122,7 @@ class Source:
         markers = F.lit(None) if marks is None else F.when(~dead & tells.isNotNull(), 1)
         observed = parsed.observe(self.metric, *counts, F.count(markers).alias(MARKERS), seen)
         events = observed.where(~dead if marks is None else ~dead & tells.isNull())
-        return clock.on(events.select(*map(self._timed, columns, self.schema.names)), self.topic.time)
+        return clock.on(events.select(*map(self._timed, columns, names)), self.topic.time)
 
     def _timed(self, column: Column, name: str) -> Column:
         """Says of the time column that it is never null, as is known here: nobody behind has to look for such rows;
@@ -223,6 +230,12 @@ class Source:
 
     def _needed(self) -> list[StructField]:
         return [field for field in self.schema.fields if not field.nullable or field.name == self.topic.time]
+
+
+def _header(name: str) -> Column:
+    """The last header of that name, as Kafka's own clients give it, if it is a text."""
+    found = F.try_element_at(F.filter("headers", lambda header: header["key"] == name), F.lit(-1))["value"]
+    return F.when(is_utf8(found), found.cast("string"))
 
 
 def before_end(raw: DataFrame, bounds: Bounds) -> DataFrame:

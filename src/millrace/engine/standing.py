@@ -25,6 +25,9 @@ SHOW_S = 1.0
 # ended: it has read what was there, or was stopped.
 State: TypeAlias = Literal["waiting", "running", "restarting", "failed", "ended"]
 
+# The error of a flow that waited in vain for one that feeds it.
+NOT_STARTED = "it was not started, because"
+
 _logger = logging.getLogger("millrace.engine")
 
 
@@ -35,7 +38,7 @@ def _now() -> datetime:
 @dataclass(frozen=True)
 class SinkStanding:
     """How a sink stands. `epoch` is the last that it holds, `dead` how many rows of this run its target refused, `lost`
-    how many epochs were given up because at most once was asked for."""
+    how many epochs were given up because at most once was asked for; `figures` is what its target tells of itself."""
 
     guarantee: str
     epoch: int | None = None
@@ -44,6 +47,7 @@ class SinkStanding:
     dead: int = 0
     lost: int = 0
     trouble: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from millrace.errors import CheckpointEmpty, StateKeyAbsent, StateKeyUnfit, Stat
 from millrace.kernel import kept
 from millrace.kernel.calling import packed, quoted, unpacked
 
-# Of a map, and how its keys and values are called when it is read.
-_MAP = "MapState"
+# How the keys and values of a map are called when it is read.
 _MAP_KEY, _MAP_VALUE = "user_map_key", "user_map_value"
 
 

@@ -20,7 +20,7 @@ from millrace.config import Settings
 from millrace.engine import sources
 from millrace.engine.replay import WHOLE, Bounds, UpTo
 from millrace.engine.session import session
-from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, before_end, newest
+from millrace.engine.sources import CHANGED, DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, before_end, newest
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
 from millrace.flow import Changes, Table
 from millrace.flow.lookups import Known, offer
@@ -138,16 +138,17 @@ class TableSource:
         """Columns of the table and `__diff`."""
         if versioned:  # before the table's columns are there, one of which may be called `offset`
             rows = rows.withColumn(VERSION, F.col("offset"))
-        typed = reading.typed(self._understood(rows, self.metric, F.col("row").isNotNull()), self.captured)
+        there = self._understood(rows, self.metric, F.col("row").isNotNull(), waited_for=versioned)
+        typed = reading.typed(there, self.captured)
         own = (DIFF, VERSION) if versioned else (DIFF,)
         return typed.select(*(F.col(quoted(column.name)) for column in self.captured.columns), *own)
 
     def _looked_up(self, found: DataFrame) -> DataFrame:
         return self._understood(found, f"{LOOKUP_METRIC}{next(_numbers)}", F.col("error").isNull())
 
-    def _understood(self, rows: DataFrame, metric: str, kept: Column) -> DataFrame:
+    def _understood(self, rows: DataFrame, metric: str, kept: Column, *, waited_for: bool = False) -> DataFrame:
         """The rows that are `kept`. A record that cannot be understood stops the flow: a table without it would be
-        untrue."""
+        untrue. Where somebody waits for them in a sink, it is told since when."""
         ours = isinstance(self.readable, Table) and self.readable.capture is not None
         # Debezium reads unlogged large values again from the database. Where the row is gone by then, its delete
         # follows in the log, and nothing is to be shown of it.
@@ -167,6 +168,7 @@ class TableSource:
                 F.lit(0).cast("long").alias(DEAD),
                 F.count(F.when(awaited, 1)).alias(AWAITED),
                 *([newest()] if "timestamp" in rows.columns else []),  # of a lookup, the events tell
+                *([F.unix_millis(F.min("changed_at")).alias(CHANGED)] if waited_for else []),
             )
         stops = F.col("error").isNotNull() & ~awaited
         return rows.where(F.when(stops, F.raise_error(told).cast("boolean")).otherwise(kept))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 from millrace.engine.failures import first_line
 from millrace.errors import MillraceError, ServerError, TrafficFailed
 from millrace.flow import Traffic
+from millrace.flow.keys import record_key
 from millrace.flow.loading import user_line
 from millrace.log import Log
 
@@ -60,7 +60,7 @@ class TrafficThread(threading.Thread):
                     started, due = time.monotonic() - self.written / self.traffic.rate, self.written
                 for n in range(self.written, due):
                     row = self._row(random, n)
-                    writer.write(row, key=self._key(row))
+                    writer.write(row, key=record_key(self.traffic.topic.key, row))
                     self.written += 1
 
     def _row(self, random: Random, n: int) -> dict[str, Any]:
@@ -73,16 +73,6 @@ class TrafficThread(threading.Thread):
         if self.traffic.topic.time:
             row.setdefault(self.traffic.topic.time, datetime.now(UTC))
         return row
-
-    def _key(self, row: dict[str, Any]) -> str | None:
-        """As a stream writes it: of one column its text, of several JSON."""
-        columns = self.traffic.topic.key
-        if not columns:
-            return None
-        values = [row.get(column) for column in columns]
-        if len(values) == 1:
-            return None if values[0] is None else str(values[0])
-        return json.dumps(dict(zip(columns, values, strict=True)), default=str)
 
     def _failed(self, error: Exception) -> TrafficFailed:
         where = user_line(error) or self.traffic.where

@@ -21,7 +21,7 @@ from millrace.kernel.signed import DIFF
 from millrace.log import Log
 from millrace.sinks.disk import write_whole
 from millrace.views import Plan
-from millrace.views.changelog import AFTER, PARTITIONS, Mark, marks_topic
+from millrace.views.changelog import AFTER, HEAD, PARTITIONS, TAIL, Mark, marks_topic
 
 # The position of an epoch that has only some rows of a snapshot (`Frontier.java`).
 _FIRST = 1
@@ -47,8 +47,8 @@ class ViewOutlet:
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         reached, before = (positions(self._checkpoint, each) for each in (number, number - 1))
-        # A position of its own is the number of epochs.
-        lsn, after = (number + 1, number)
+        # A position of its own counts epochs, from where a whole view may be on.
+        lsn, after = (number + _FIRST + 1, number + _FIRST)
         if self._database is not None:
             lsn, after = reached[self._database], before.get(self._database, 0)
         write(self._records(rows, lsn, after, began_ms(self._checkpoint, number)), self._topic_sink.epoch(number))
@@ -62,7 +62,7 @@ class ViewOutlet:
         key = F.to_json(F.struct(*(shown(name, columns[name]) for name in self._view.key)), TIMES)
         row = F.to_json(F.struct(*(shown(name, type_) for name, type_ in columns.items())), TIMES)
         source = json.dumps({"lsn": lsn, "ts_ms": at_ms})
-        value = F.concat(F.lit('{"op":"u","after":'), row, F.lit(f',"source":{source}}}'))
+        value = F.concat(F.lit(HEAD), row, F.lit(f"{TAIL}{source}}}"))
         header = F.struct(F.lit(AFTER).alias("key"), F.lit(str(after)).cast("binary").alias("value"))
         return rows.select(
             key.alias("key"),
@@ -76,8 +76,7 @@ class ViewOutlet:
         Nobody else writes there."""
         deadline = time.monotonic() + _SETTLE_S
         while True:
-            offsets = [self._log.topics.offsets(self._view.name, committed=each) for each in (True, False)]
-            seen, written = ({number: last for number, (_, last) in each.items()} for each in offsets)
+            seen, written = (self._log.topics.last(self._view.name, committed=each) for each in (True, False))
             if seen == written:
                 return seen
             if time.monotonic() > deadline:

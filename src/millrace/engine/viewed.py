@@ -125,7 +125,7 @@ def refuse(view: View, plan: Plan, log: Log) -> None:
 
 def _hindrances(view: View, plan: Plan, log: Log) -> Iterator[tuple[str, str]]:
     if log.data_source.format != "kafka":
-        yield "views need Kafka and a view store, and a play has neither", "leave them out of the play, or run the app"
+        yield "views need Kafka and a view store, and a play has neither", "`views=False` leaves them out of the play"
     if len(view.name.encode()) > LONGEST_NAME_BYTES or view.name == POSITIONS:
         yield "its name cannot be that of a table in the view store", f"at most {LONGEST_NAME_BYTES} letters"
     for name, type_ in plan.columns:

@@ -41,6 +41,23 @@ _SHOWN = "view"
 
 Tables = Mapping[str, tuple[Column, Mapping[str, Column]]]
 
+# A chain packs and unpacks rows from one step to the next. To have a condition looked at earlier, Spark would write out
+# in it how each of its columns came to be, all the way back to the parsing, once for every column: minutes of planning,
+# for each epoch. The conditions are where they belong (docs/design/0023), and Kafka takes none of them.
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+_SESSION = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.optimizer.excludedRules": f"{_OPTIMIZER}.PushDownPredicates,{_OPTIMIZER}.InferFiltersFromConstraints",
+    "spark.sql.constraintPropagation.enabled": "false",
+}
+
+
+def suit(spark: SparkSession) -> None:
+    """Sets a session up for a view."""
+    for name, value in _SESSION.items():
+        spark.conf.set(name, value)
+
 
 def rows(
     spark: SparkSession,
@@ -73,7 +90,7 @@ def signed(
     events = [source for source in sources if isinstance(source, Source)]
     if not changing:
         return _events_alone(spark, names, events, clocks, once)
-    records = _records(spark, changing, log)
+    records = _records(spark, view, changing, log)
     for each in events:
         records = records.unionByName(_as_records(each, each.stream(spark, clocks, once)))
     latest = kernel.latest_by_key(records, net=True)
@@ -86,7 +103,7 @@ def signed(
     return frame, tables
 
 
-def _records(spark: SparkSession, sources: Sequence[AnySource], log: Log) -> DataFrame:
+def _records(spark: SparkSession, view: View, sources: Sequence[AnySource], log: Log) -> DataFrame:
     """All changes in the columns of Spark's Kafka source, in epochs that hold whole transactions."""
     spaces: dict[str, dict[str, list[str]]] = {}
     for source in sources:
@@ -98,6 +115,7 @@ def _records(spark: SparkSession, sources: Sequence[AnySource], log: Log) -> Dat
             own["marks"] = sorted({*own["marks"], log.settings.named(marks)})
     options = {**sources[0].data.options, "subscribe": ",".join(sorted(source.outside for source in sources))}
     reader = spark.readStream.format(WHOLE).options(**options).option("marks", json.dumps(spaces))
+    reader = reader.option("view", view.name)
     reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
     return reader.load().select("topic", "key", "value", "partition", "offset", "timestamp")
 

@@ -115,7 +115,8 @@ class FlowPlan:
             return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
         records = output.records(stream, result)
         mode = "update" if in_real_time else output.output_mode(stream, result, noted)
-        if (sinks := self._deliver({stream: result})) is not None:
+        sinks = self._deliver({stream: result})
+        if sinks is not None or self.topic_sink.at_most_once:
             outlet = Outlet(stream, self.topic_sink, sinks)
             return result.writeStream.foreachBatch(outlet).outputMode(mode), result, result
         writer = (

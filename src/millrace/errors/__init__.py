@@ -18,10 +18,12 @@ from millrace.errors.base import shown as shown
 from millrace.errors.capture import *  # noqa: F403
 from millrace.errors.cli import *  # noqa: F403
 from millrace.errors.config import *  # noqa: F403
+from millrace.errors.console import *  # noqa: F403
 from millrace.errors.engine import *  # noqa: F403
 from millrace.errors.events import *  # noqa: F403
 from millrace.errors.flow import *  # noqa: F403
 from millrace.errors.kernel import *  # noqa: F403
+from millrace.errors.lake import *  # noqa: F403
 from millrace.errors.local import *  # noqa: F403
 from millrace.errors.log import *  # noqa: F403
 from millrace.errors.machine import *  # noqa: F403

@@ -37,8 +37,8 @@ class ViewStoreUnreachable(ServerError):
 
 class ViewUnknown(UserError):
     code = "MR-VIEW-UNKNOWN"
-    text = "the view store has no view {view!r}{hint}"
-    fix = "run the app that defines it first"
+    text = "there is no view {view!r}{hint}"
+    fix = "see how it is spelt; a view of the app is in the store when the app has run"
 
 
 class ViewBehind(ServerError):

@@ -1,7 +1,8 @@
 """Event sourcing: events as the record, everything else derived from them. In process; Spark is not needed here.
 
 Aggregates emit events (`aggregate`, `event`), the store keeps them in one order (`store`), projections and sagas follow
-them (`projection`, `saga`). What flows make of the captured events belongs to `flow` and `engine`.
+them (`projection`, `saga`). What flows make of the captured events belongs to `flow` and `engine`; `typed` gives them
+the fields.
 """
 
 from millrace.events.aggregate import Aggregate, Refused, apply, command
@@ -11,7 +12,8 @@ from millrace.events.repository import Repository
 from millrace.events.saga import LiveSaga, Saga, Work
 from millrace.events.sealing import personal, subject
 from millrace.events.snapshots import every
-from millrace.events.store import Forgotten, Lag, Saved, Store
+from millrace.events.store import Forgotten, Lag, Saved, Store, Ticked
+from millrace.events.typed import typed
 
 __all__ = [
     "Aggregate",
@@ -26,6 +28,7 @@ __all__ = [
     "Saga",
     "Saved",
     "Store",
+    "Ticked",
     "Work",
     "apply",
     "command",
@@ -33,5 +36,6 @@ __all__ = [
     "every",
     "personal",
     "subject",
+    "typed",
     "unchanged",
 ]

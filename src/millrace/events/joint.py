@@ -11,7 +11,6 @@ from threading import Event, Lock
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from millrace.events.connections import Connection, Connections
 
@@ -31,7 +30,7 @@ class _Asked:
 
 
 class Joint:
-    def __init__(self, connections: Connections, statement: sql.Composed) -> None:
+    def __init__(self, connections: Connections, statement: bytes) -> None:
         self.connections, self.statement = connections, statement
         self._lock = Lock()
         self._waiting: list[_Asked] = []

@@ -45,7 +45,21 @@ def encoded(
             schemas.append(kind.version)
             contents.append(_write(data))
             seals.append(sealed)
-    return command, aggregates, ids, versions, types, schemas, contents, seals, None if meta is None else Json(meta)
+    texts = (_array(aggregates), _array(ids), _numbers(versions), _array(types), _numbers(schemas))
+    return command, *texts, _array(contents), _array(seals), None if meta is None else _write(dict(meta))
+
+
+def _array(values: Sequence[str | None]) -> str:
+    """An array as PostgreSQL reads it. By psycopg's own way, type by type, it takes twenty times as long."""
+    return "{" + ",".join(["NULL" if each is None else f'"{_escaped(each)}"' for each in values]) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 def _sealed(
@@ -117,8 +131,9 @@ def tell(store: Store, connection: Connection, aggregate: str, id: str, event: o
     while True:
         row = connection.execute(query, (aggregate, id)).fetchone()
         assert row is not None
-        given = ([aggregate], [id], [row[0]], [kind.name], [kind.version], [_write(kind.encode(event))], [None], None)
-        done = connection.execute(store._append, (None, *given)).fetchone()
+        texts = (_array([aggregate]), _array([id]), _numbers([row[0]]), _array([kind.name]), _numbers([kind.version]))
+        given = (None, *texts, _array([_write(kind.encode(event))]), _array([None]), None)
+        done = connection.execute(store._append, given).fetchone()
         assert done is not None
         if done[0] == "written":
             return int(done[1])

@@ -10,7 +10,7 @@ its idempotency key.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from millrace.events.kinds import Recorded
 from millrace.events.repository import ATTEMPTS, Repository
 
 if TYPE_CHECKING:
-    from millrace.events.store import Store
+    from millrace.events.store import Saved, Store
 
 Own = TypeVar("Own", bound=Aggregate)
 Expired: TypeAlias = Callable[["Work", str], None]
@@ -55,6 +55,27 @@ class Work:
 
     def call_off(self, key: str) -> None:
         self.deadlines[key] = None
+
+
+def change(store: Store, act: Callable[[Work], None], by: str | None, meta: Mapping[str, Any] | None) -> Saved:
+    """What a step does, outside of a saga: see `Store.change`."""
+    for attempt in range(ATTEMPTS):
+        if by is not None and (done := store.handled(by)) is not None:
+            return done
+        work = Work(store, datetime.now(UTC))
+        act(work)
+        if work.deadlines:
+            reason, remedy = (
+                "a deadline is set outside of a saga",
+                "let a saga's @on set it: it needs somebody to keep it",
+            )
+            raise ProjectionInvalid(name=by or "change", reason=reason, remedy=remedy)
+        try:
+            return store.save(*work.aggregates.values(), command=by, meta=meta)
+        except ConflictFound:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError
 
 
 class Saga:

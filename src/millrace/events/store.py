@@ -12,14 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Condition
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from psycopg import sql
-
-from millrace import config, local
+from millrace import config, durations, local
 from millrace.capture import database
 from millrace.capture.postgres_source import PostgresSource
 from millrace.config import Settings
@@ -35,6 +33,7 @@ from millrace.errors import (
 )
 from millrace.events import rows, tables
 from millrace.events.aggregate import Aggregate
+from millrace.events.clock import QUIET, ticking
 from millrace.events.connections import Connection, Connections
 from millrace.events.handlers import LOOK_S, PAGE
 from millrace.events.joint import Joint
@@ -44,7 +43,7 @@ from millrace.events.sealing import Keys
 if TYPE_CHECKING:
     from millrace.events.projection import LiveProjection, Projection
     from millrace.events.repository import Repository
-    from millrace.events.saga import LiveSaga, Saga
+    from millrace.events.saga import LiveSaga, Saga, Work
     from millrace.events.snapshots import Policy
 
 Own = TypeVar("Own", bound=Aggregate)
@@ -59,6 +58,11 @@ class Forgotten:
     """Somebody's personal data was forgotten: who holds copies, as a projection may, deletes them."""
 
     subject: str
+
+
+@event(name="millrace.ticked")
+class Ticked:
+    """Time went on and nothing happened: what lets the deadlines of flows pass when the store is quiet."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,11 @@ class Store:
         with connections.lent() as connection:
             tables.make(connection, schema, connections.name)
         self._append = self.sql(
-            "SELECT * FROM {}.append(%s, %s, %s, %s, %s, %s, %s::text[]::json[], %s::text[]::json[], %s)"
+            "SELECT * FROM {}.append(%s::text, %s::text[], %s::text[], %s::bigint[], %s::text[], %s::integer[], "
+            "%s::json[], %s::json[], %s::json)"
         )
         self._joint = Joint(connections, self._append)
-        self.know(Forgotten)
+        self.know(Forgotten, Ticked)
 
     @classmethod
     def open(cls, name: str, *, schema: str = SCHEMA, settings: Settings | None = None) -> Self:
@@ -124,9 +129,10 @@ class Store:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    def sql(self, text: str) -> sql.Composed:
-        """A statement in which `{}` is the store's schema."""
-        return sql.SQL(text).format(*[sql.Identifier(self.schema)] * text.count("{}"))
+    def sql(self, text: str) -> bytes:
+        """A statement in which `{}` is the store's schema, whose name needs no care (`_NAME`). Composed by psycopg it
+        would be put together anew for every call."""
+        return text.replace("{}", f'"{self.schema}"').encode()
 
     def repository(self, kind: type[Own], *, snapshots: Policy | None = None) -> Repository[Own]:
         from millrace.events.repository import Repository
@@ -142,6 +148,16 @@ class Store:
         from millrace.events.saga import LiveSaga
 
         return LiveSaga(self, definition)
+
+    def change(
+        self, act: Callable[[Work], None], *, by: str | None = None, meta: Mapping[str, Any] | None = None
+    ) -> Saved:
+        """Has a function load aggregates and give them commands (`work.load(Account, "a-1").deposit(…)`), and saves
+        what all of them emitted, in one transaction; again when somebody else was faster. `by` is the command's id: one
+        that was handled before is not run again."""
+        from millrace.events.saga import change
+
+        return change(self, act, by, meta)
 
     def know(self, *events: type) -> None:
         """Learns event classes, and checks them against what the store holds: each name is one class, and no event was
@@ -263,6 +279,14 @@ class Store:
         with self.connections.lent() as connection:
             return rows.recorded(self, connection, condition, values, "version")
 
+    def lsn(self) -> str:
+        """Where the database's log ends now: what this process has saved is before it. For whoever waits until a view
+        has it: `client.get("balances", "a-1", wait_for=store.lsn())`."""
+        with self.connections.lent() as connection:
+            row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        assert row is not None
+        return str(row[0])
+
     def lag(self, position: int) -> Lag:
         """How far somebody is behind who has read up to there."""
         query = self.sql("SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM {}.event WHERE position = %s")
@@ -313,6 +337,21 @@ class Store:
             saved = rows.tell(self, connection, "Subject", subject, Forgotten(subject))
         self.wake(saved)
         return True
+
+    def tick(self, quiet: str | timedelta = QUIET) -> bool:
+        """Appends `Ticked` if nothing was appended for that long; whether it did."""
+        query = self.sql("SELECT clock_timestamp() - at FROM {}.event ORDER BY position DESC LIMIT 1")
+        with self.connections.lent() as connection, connection.transaction():
+            row = connection.execute(query).fetchone()
+            if row is not None and row[0] < durations.parse(quiet):
+                return False
+            saved = rows.tell(self, connection, "Clock", "clock", Ticked())
+        self.wake(saved)
+        return True
+
+    def ticking(self, quiet: str | timedelta = QUIET) -> AbstractContextManager[None]:
+        """Ticks while the store is quiet, in a thread for the time of a `with` block. Several processes may."""
+        return ticking(self, quiet)
 
     def on(self, connection: Connection | None) -> AbstractContextManager[Connection]:
         return self.connections.lent() if connection is None else nullcontext(connection)

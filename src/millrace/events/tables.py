@@ -17,7 +17,7 @@ from psycopg import Connection, sql
 from millrace.errors import StoreFormUnknown
 from millrace.events.sealing import Keys
 
-FORM = 1
+FORM = 2
 # The first half of the advisory lock's number, so that it is not one of the user's own; the second is the table's.
 LOCK = 0x4D52_4556
 
@@ -59,9 +59,10 @@ CREATE TABLE {schema}.deadline (
 );
 """
 
-# Volatile, in PL/pgSQL: each statement in it sees what was committed before it, that is, before the lock was had.
+# Volatile, in PL/pgSQL: each statement in it sees what was committed before it, that is, before the lock was had. One
+# event, which most appends are, goes by plain statements: arrays that are opened up cost more than the rest of it.
 _APPEND = """
-CREATE FUNCTION {schema}.append(
+CREATE OR REPLACE FUNCTION {schema}.append(
     given text, aggregates text[], ids text[], versions bigint[], types text[], schemas integer[], contents json[],
     sealed json[], about json,
     OUT outcome text, OUT first bigint, OUT moment timestamptz, OUT place bigint, OUT stands bigint
@@ -77,43 +78,65 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT w.place, f.version INTO place, stands
-    FROM (SELECT u.a, u.i, min(u.v) AS expected, min(u.n) AS place
-          FROM unnest(aggregates, ids, versions) WITH ORDINALITY AS u(a, i, v, n) GROUP BY u.a, u.i) w
-    CROSS JOIN LATERAL (
-        SELECT coalesce(max(e.version), 0) AS version FROM {schema}.event e WHERE e.aggregate = w.a AND e.id = w.i) f
-    WHERE f.version <> w.expected - 1 LIMIT 1;
-    IF FOUND THEN
+    IF cardinality(ids) = 1 THEN
+        SELECT coalesce(max(e.version), 0) INTO stands FROM {schema}.event e
+        WHERE e.aggregate = aggregates[1] AND e.id = ids[1];
+        place := CASE WHEN stands <> versions[1] - 1 THEN 1 END;
+    ELSE
+        SELECT w.place, f.version INTO place, stands
+        FROM (SELECT u.a, u.i, min(u.v) AS expected, min(u.n) AS place
+              FROM unnest(aggregates, ids, versions) WITH ORDINALITY AS u(a, i, v, n) GROUP BY u.a, u.i) w
+        CROSS JOIN LATERAL (
+            SELECT coalesce(max(e.version), 0) AS version FROM {schema}.event e
+            WHERE e.aggregate = w.a AND e.id = w.i) f
+        WHERE f.version <> w.expected - 1 LIMIT 1;
+    END IF;
+    IF place IS NOT NULL THEN
         outcome := 'conflict';
         RETURN;
     END IF;
     SELECT e.position, e.at INTO newest FROM {schema}.event e ORDER BY e.position DESC LIMIT 1;
     first := coalesce(newest.position, 0) + 1;
     moment := greatest(clock_timestamp(), newest.at);
-    INSERT INTO {schema}.event (position, aggregate, id, version, type, schema, at, command, data, seals, meta)
-    SELECT first + u.n - 1, u.a, u.i, u.v, u.t, u.s, moment, given, u.d, u.e, about
-    FROM unnest(aggregates, ids, versions, types, schemas, contents, sealed) WITH ORDINALITY
-        AS u(a, i, v, t, s, d, e, n);
+    IF cardinality(ids) = 1 THEN
+        INSERT INTO {schema}.event (position, aggregate, id, version, type, schema, at, command, data, seals, meta)
+        VALUES (first, aggregates[1], ids[1], versions[1], types[1], schemas[1], moment, given, contents[1], sealed[1],
+            about);
+    ELSE
+        INSERT INTO {schema}.event (position, aggregate, id, version, type, schema, at, command, data, seals, meta)
+        SELECT first + u.n - 1, u.a, u.i, u.v, u.t, u.s, moment, given, u.d, u.e, about
+        FROM unnest(aggregates, ids, versions, types, schemas, contents, sealed) WITH ORDINALITY
+            AS u(a, i, v, t, s, d, e, n);
+    END IF;
     outcome := 'written';
 END $$;
 """
+
+
+# What brings a store of an older form to the next one.
+_NEXT = {1: _APPEND}
 
 
 def make(connection: Connection[Any], schema: str, database: str) -> None:
     """Makes the tables if they are not there. Processes that start at once make them once."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, schema))
+        fields = {
+            "schema": sql.Identifier(schema),
+            "name": sql.SQL('"{}"').format(sql.SQL(schema)),  # letters, digits and _
+            "form": sql.Literal(FORM),
+            "lock": sql.Literal(LOCK),
+        }
         row = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".form',)).fetchone()
         if row is None or row[0] is None:
-            fields = {
-                "schema": sql.Identifier(schema),
-                "name": sql.SQL('"{}"').format(sql.SQL(schema)),  # letters, digits and _
-                "form": sql.Literal(FORM),
-                "lock": sql.Literal(LOCK),
-            }
             connection.execute(sql.SQL(_TABLES).format(**fields))
             connection.execute(sql.SQL(_APPEND).format(**fields))
             connection.execute(Keys(schema).create())
-        row = connection.execute(sql.SQL("SELECT number FROM {}.form").format(sql.Identifier(schema))).fetchone()
+        find = sql.SQL("SELECT number FROM {schema}.form").format(**fields)
+        row = connection.execute(find).fetchone()
+        while row is not None and row[0] in _NEXT:
+            connection.execute(sql.SQL(_NEXT[row[0]]).format(**fields))
+            connection.execute(sql.SQL("UPDATE {schema}.form SET number = number + 1").format(**fields))
+            row = connection.execute(find).fetchone()
         if row is None or row[0] != FORM:
             raise StoreFormUnknown(schema=schema, database=database, found=row and row[0], known=FORM)

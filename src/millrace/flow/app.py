@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millrace import durations
@@ -25,6 +25,7 @@ from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.graph import Graph
 from millrace.flow.nodes import (
     PARTITIONS,
+    TOPIC_GUARANTEES,
     Body,
     Emit,
     Input,
@@ -45,7 +46,6 @@ from millrace.flow.views import View
 
 EMISSIONS = ("updates", "final")
 MODES = ("microbatch", "realtime")
-TOPIC_GUARANTEES: tuple[TopicGuarantee, ...] = ("exactly once", "at least once")
 # At each end of an epoch a real-time flow pauses for some tenths of a second, so they are long; what waits for the
 # watermark, and what is repeated after a crash, asks for short ones. Spark takes none below five seconds.
 EPOCH = "60 seconds"
@@ -74,6 +74,7 @@ class App:
         ahead: Duration | None = AHEAD,
         partitions: int = PARTITIONS,
         key: str | Sequence[str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Topic:
         """Declares a topic of JSON records with these columns, to be read by streams.
 
@@ -82,12 +83,15 @@ class App:
         for `idle` is not waited for. An event whose time is more than `ahead` after its arrival has a wrong clock and
         goes to the dead letters. `partitions` counts when the topic does not exist yet and is created. `key` says of
         which columns its writers make the record's key: by it `millrace lint` knows which events stay in their order,
-        and made-up traffic is written so.
+        and made-up traffic is written so. `headers` gives columns of the record's headers, as texts, null where it has
+        none: `{"id": "millrace-id"}` is the id by which a record of a real-time stream is known if it comes again.
         """
         where = caller()
         checked_name("a topic", name, where)
         keys = _keys(name, key, where)
         topic = topics.topic(name, schema, time, lateness, partitions, where, idle=idle, ahead=ahead, key=keys)
+        if headers is not None:
+            topic = topics.with_headers(topic, headers)
         self._add(topic)
         return topic
 
@@ -166,7 +170,8 @@ class App:
         own. `emit` says when an aggregate's results go out: "updates" each time they change, "final" once.
         `schema` (with `time` and `lateness` as for a topic) is needed when another stream reads this one.
         `mode="realtime"` answers each event in milliseconds; its `epoch` is how often it commits and time moves on.
-        `delivery="exactly once"` writes each epoch in transactions, so that a crash repeats none of its records.
+        `delivery="exactly once"` writes each epoch in transactions, so that a crash repeats none of its records; "at
+        most once" counts an epoch as done before it is written, so that a crash may lose some of them instead.
         """
         where = caller()
 
@@ -201,15 +206,19 @@ class App:
 
         return register
 
-    def view(self, name: str, *, key: str | Sequence[str], sql: str) -> View:
+    def view(self, name: str, *, key: str | Sequence[str], sql: str, index: Sequence[str | Sequence[str]] = ()) -> View:
         """A table that holds what the SQL gives, in PostgreSQL's dialect, as its tables change. It reads captured
-        tables, views, topics and streams of this app by their names; `key` names the columns that tell its rows apart.
+        tables, views, topics and streams of this app by their names; `key` names the columns that tell its rows apart,
+        `index` those by which its table in the view store is asked beside that: each a column, or several together.
 
         What cannot be kept true is refused, with the clause and another way to write it.
         """
         where = caller()
         checked = checked_name("a view", name, where)
-        found = views.defined(checked, sql, _keys(checked, key, where), self._nodes.values(), where)
+        indexes = tuple(
+            _keys(checked, each, where, "index") for each in ((index,) if isinstance(index, str) else index)
+        )
+        found = views.defined(checked, sql, _keys(checked, key, where), self._nodes.values(), where, indexes)
         self._add(found)
         return found
 
@@ -308,11 +317,11 @@ def _refuse_twice(name: str, where: Where, **given: object) -> None:
             raise OptionInvalid(name=name, option=option, given=value, remedy=remedy, where=where)
 
 
-def _keys(name: str, key: str | Sequence[str] | None, where: Where) -> tuple[str, ...]:
+def _keys(name: str, key: str | Sequence[str] | None, where: Where, option: str = "key") -> tuple[str, ...]:
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
     if not all(isinstance(column, str) and column for column in keys) or (key is not None and not keys):
         raise OptionInvalid(
-            name=name, option="key", given=key, remedy="name a column, or a list of columns", where=where
+            name=name, option=option, given=key, remedy="name a column, or a list of columns", where=where
         )
     return keys
 
@@ -334,8 +343,11 @@ def _mode(name: str, mode: Mode, where: Where) -> Mode:
 def _guarantee(name: str, mode: Mode, delivery: TopicGuarantee, where: Where) -> TopicGuarantee:
     remedy = ""
     if delivery not in TOPIC_GUARANTEES:
-        remedy = 'choose "exactly once" (in transactions) or "at least once" (the last epoch may come again)'
-    elif delivery == "exactly once" and mode == "realtime":
+        remedy = (
+            'choose "exactly once" (in transactions), "at least once" (the last epoch may come again) or '
+            '"at most once" (it may be missing)'
+        )
+    elif delivery != "at least once" and mode == "realtime":
         remedy = "leave it out: rows in real time leave before their epoch is committed; a reader can drop repeats"
     if remedy:
         raise OptionInvalid(name=name, option="delivery", given=delivery, remedy=remedy, where=where)

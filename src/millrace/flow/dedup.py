@@ -60,7 +60,7 @@ def dedup(
         if late is not None:
             remedy = "leave it out: by the time of day nothing is late"
             raise OptionInvalid(name="dedup", option="late", given=late, remedy=remedy, where=where)
-        note(f"{kept} of the day", "")
+        note(f"{kept} by the time of day", "")
         told = kernel.dedup(rows, keys, None, ttl_us=ttl_ms * 1_000, grace_us=0, about=about)
         return told.select(*taken_out(ROW, rows.schema))
     at = F.col(quoted(time_of(rows, time, "dedup", where)))

@@ -70,6 +70,10 @@ class Graph:
     def traffic(self) -> tuple[Traffic, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Traffic))
 
+    def about(self, node: Node) -> str:
+        """What a node does, in a line."""
+        return _facts(node)
+
     def text(self) -> str:
         """For people: one line a node, in the order of the data's way, each with the line that made it."""
         rows = [(kind(node), node.name, _facts(node), str(node.where)) for node in self.nodes]
@@ -195,6 +199,8 @@ def _facts(node: Node) -> str:
         facts.append(f"time {node.time}, {node.lateness}")
     if node.key:
         facts.append(f"key {', '.join(node.key)}")
+    if node.headers:
+        facts.append(f"headers {', '.join(column for column, _ in node.headers)}")
     return "; ".join(facts)
 
 

@@ -24,7 +24,9 @@ Body: TypeAlias = "Callable[..., DataFrame]"
 Maker: TypeAlias = Callable[..., Mapping[str, Any]]
 Emit: TypeAlias = Literal["updates", "final"]
 Mode: TypeAlias = Literal["microbatch", "realtime"]
-TopicGuarantee: TypeAlias = Literal["exactly once", "at least once"]
+TopicGuarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
+# The strongest first.
+TOPIC_GUARANTEES: tuple[TopicGuarantee, ...] = ("exactly once", "at least once", "at most once")
 
 # Kafka allows 249; the rest is for a prefix in front and `.dead` behind.
 LONGEST_NAME = 180
@@ -43,7 +45,8 @@ class Topic(Delivered):
 
     `time` is the column that says when an event happened, `lateness` how long to wait for events that come late. A
     partition that is silent for `idle_ms` is not waited for; an event more than `ahead_ms` ahead of its arrival (None:
-    however far) does not fit. `key` are the columns of which its writers make the record's key, if that is known.
+    however far) does not fit. `key` are the columns of which its writers make the record's key, if that is known;
+    `headers` the columns that are headers of the record, as texts, each with the header's name.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Topic(Delivered):
     idle_ms: int = 0
     ahead_ms: int | None = None
     key: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +68,9 @@ class Stream(Delivered):
     It can be called as the function that it is, and given to another stream, which then reads its topic. In real time
     rows leave at once; an epoch takes `epoch_ms`, and at its end the watermark moves and what was done is committed.
     Guarantee: what `delivery` says. At least once: after a crash the rows of the last epoch may come again. Exactly
-    once: they do not, for whoever reads committed records only, as every stream does. Nothing is lost in either. Sinks
-    that it is given with `.to(…)` have guarantees of their own.
+    once: they do not, for whoever reads committed records only, as every stream does. Nothing is lost in either. At
+    most once: they do not come again, and some of them may never have come. Sinks that it is given with `.to(…)` have
+    guarantees of their own.
     """
 
     name: str

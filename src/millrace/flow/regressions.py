@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from millrace.flow.features import Element, Features
+from millrace.flow.features import Element, Features, Plain
 
 _INFINITE = float("inf")
 
@@ -47,9 +47,21 @@ def _named(columns: dict[str, Column]) -> dict[str, Column]:
     return {name: column for name, column in columns.items() if name}
 
 
+def weighed(weights: Mapping[str, float], intercept: float, features: Features) -> dict[str, Column]:
+    """A logistic regression of two classes that is given as plain numbers: the weight of each column."""
+    elements = [Plain(features.number(name)) for name in weights]
+    margin = features.keep(_margin(elements, list(weights.values()), intercept, sparse=False))
+    probabilities, prediction = _two(margin, 0.5)
+    known = margin.isNotNull()
+    return {"probability": F.when(known, F.array(*probabilities)), "prediction": F.when(known, prediction)}
+
+
 def _one_of_two(model: Any, margins: Sequence[Column]) -> tuple[list[Column], Column]:
     (margin,) = margins
-    threshold = model.getThreshold()
+    return _two(margin, model.getThreshold())
+
+
+def _two(margin: Column, threshold: float) -> tuple[list[Column], Column]:
     edge = -_INFINITE if threshold == 0 else _INFINITE if threshold == 1 else math.log(threshold / (1 - threshold))
     first = F.lit(1.0) / (F.lit(1.0) + F.exp(margin))
     # SQL takes NaN for the greatest number; for Spark ML it is greater than none.

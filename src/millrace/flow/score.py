@@ -7,7 +7,8 @@ multiplications and comparisons of columns, with the same answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from millrace.errors import OptionInvalid, StageRefused, Where
 from millrace.flow.features import STAGES, Features, Plain
 from millrace.flow.nodes import caller
-from millrace.flow.regressions import MODELS
+from millrace.flow.regressions import MODELS, weighed
 from millrace.kernel.calling import quoted
 
 
@@ -28,13 +29,19 @@ def score(model: Any, rows: DataFrame, /, *, features: Sequence[str | Column] | 
     of each class.
 
     `model` is a `PipelineModel`, a `LinearRegressionModel` or a `LogisticRegressionModel` of Spark ML, or the path
-    where one was saved. `features` are the columns of the features, in their order, of a model that stands alone; where
-    one of them is null, so is what is said. Answers are those of the model's own `transform`, `handleInvalid` and
-    thresholds included, in columns of the names that it gives them.
+    where one was saved; or the plain numbers of a logistic regression, by the names of the columns that they weigh:
+    `{"intercept": -2.5, "weights": {"amount": 0.31, "tries": 1.2}}`. `features` are the columns of the features, in
+    their order, of a model that stands alone. Where a feature is null, so is what is said. Answers are those of the
+    model's own `transform`, `handleInvalid` and thresholds included, in columns of the names that it gives them.
     """
     where = caller()
-    stages = list(_stages(model, rows.sparkSession, where))
     found = Features(rows, where)
+    if isinstance(model, Mapping):
+        if features is not None:
+            remedy = "leave it out: the weights have the names of their columns"
+            raise OptionInvalid(name="score", option="features", given=str(features), remedy=remedy, where=where)
+        return _beside(found, weighed(*_numbers(model, where), found), rows, where)
+    stages = list(_stages(model, rows.sparkSession, where))
     if features is not None:
         _given(stages, features, found, where)
     out: dict[str, Column] = {}
@@ -49,6 +56,25 @@ def score(model: Any, rows: DataFrame, /, *, features: Sequence[str | Column] | 
     if not out:
         remedy = f"a model that ends with a {' or a '.join(MODELS)}"
         raise OptionInvalid(name="score", option="model", given=str(model), remedy=remedy, where=where)
+    return _beside(found, out, rows, where)
+
+
+def _numbers(model: Mapping[str, Any], where: Where) -> tuple[dict[str, float], float]:
+    """Of a model that is plain numbers: its weights and its intercept."""
+    weights, intercept = model.get("weights", {}), model.get("intercept", 0)
+    given = isinstance(weights, Mapping) and weights and set(model) == {"weights", "intercept"}
+    if not given or not all(_is_number(each) for each in (intercept, *dict(weights).values())):
+        remedy = 'numbers of a logistic regression are {"intercept": -2.5, "weights": {"amount": 0.31}}'
+        raise OptionInvalid(name="score", option="model", given=str(dict(model)), remedy=remedy, where=where)
+    return dict(weights), float(intercept)
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+
+
+def _beside(found: Features, out: Mapping[str, Column], rows: DataFrame, where: Where) -> DataFrame:
+    """The rows with the columns that the model gives."""
     taken = {name.casefold() for name in rows.columns}
     for name in out:
         if name.casefold() in taken:

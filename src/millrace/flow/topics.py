@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from millrace.errors import LatenessMissing, OptionInvalid, TimeInvalid, TimeMissing, Where, nearest
 from millrace.flow import schema as schemas
 from millrace.flow.nodes import Topic
@@ -42,6 +45,20 @@ def topic(
     ahead_ms = None if ahead is None else duration_ms(name, "ahead", ahead, where)
     idle_ms = duration_ms(name, "idle", idle, where)
     return Topic(name, schema, time, lateness, partitions, where, idle_ms, ahead_ms, key)
+
+
+def with_headers(topic: Topic, headers: Mapping[str, str]) -> Topic:
+    """The topic with columns of its records' headers."""
+    columns, remedy = schemas.columns(topic.name, topic.schema or "", topic.where), ""
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(text, str) and text for each in headers.items() for text in each
+    ):
+        remedy = 'give columns and the headers that they are, {"id": "millrace-id"}'
+    elif taken := columns.keys() & headers.keys():
+        remedy = f"the value has {', '.join(sorted(taken))}: give the header another name"
+    if remedy:
+        raise OptionInvalid(name=topic.name, option="headers", given=headers, remedy=remedy, where=topic.where)
+    return replace(topic, headers=tuple(headers.items()))
 
 
 def output(

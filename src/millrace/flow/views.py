@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from millrace.errors import TableUnknown, ViewRefused, Where, nearest
+from millrace.errors import SchemaMissing, TableUnknown, ViewRefused, Where, nearest
 from millrace.flow import schema as schemas
 from millrace.flow.tables import Changes, Database, Table
 from millrace.views import Plan, Relation, planned, read_tables, types
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class View:
     """A table that holds what its SQL gives, kept true as its tables change; `key` tells its rows apart.
 
-    `names` are what the SQL calls the tables, in the order of `reads`. The plan is known as soon as the columns of all
+    `names` are what the SQL calls the tables, in the order of `reads`. `indexes` are columns by which its table in the
+    view store is asked, beside the key. The plan is known as soon as the columns of all
     of them are: those of a captured table are when it is captured.
     """
 
@@ -31,35 +32,44 @@ class View:
     reads: tuple[Topic | Table | View, ...]
     where: Where
     plan: Plan | None = None
+    indexes: tuple[tuple[str, ...], ...] = ()
 
     def planned(self, relations: Iterable[Relation]) -> Plan:
         """The plan over tables whose columns are known by now, by the names that the SQL has for them."""
         plan = planned(self.name, self.sql, relations, where=self.where)
         shown = [name for name, _ in plan.columns]
-        for column in self.key:
+        named = [("key", column) for column in self.key]
+        for word, column in [*named, *(("index", column) for index in self.indexes for column in index)]:
             if column not in shown:
                 raise ViewRefused(
                     view=self.name,
                     clause="",
                     place="",
-                    reason=f"its key {column!r} is none of its columns{nearest(column, shown)}",
+                    reason=f"its {word} {column!r} is none of its columns{nearest(column, shown)}",
                     remedy=f"choose from {', '.join(shown)}",
                     where=self.where,
                 )
         return plan
 
 
-def defined(name: str, sql: str, key: tuple[str, ...], nodes: Iterable[Node], where: Where) -> View:
+def defined(
+    name: str,
+    sql: str,
+    key: tuple[str, ...],
+    nodes: Iterable[Node],
+    where: Where,
+    indexes: tuple[tuple[str, ...], ...] = (),
+) -> View:
     """A view, planned as far as can be without a database."""
     names = read_tables(name, sql, where=where)
     nodes = list(nodes)
     found = tuple(_found(name, table, nodes, where) for table in names)
-    view = View(name, sql, key, names, found, where)
+    view = View(name, sql, key, names, found, where, indexes=indexes)
     known = [relation(table, node) for table, node in zip(names, found, strict=True)]
     if any(each is None for each in known):
         return view
     plan = view.planned(each for each in known if each is not None)
-    return View(name, sql, key, names, found, where, plan)
+    return replace(view, plan=plan)
 
 
 def _found(view: str, name: str, nodes: list[Node], where: Where) -> Topic | Table | View:
@@ -76,6 +86,8 @@ def _found(view: str, name: str, nodes: list[Node], where: Where) -> Topic | Tab
             if not isinstance(output, Changes) and not hasattr(output, "maker"):
                 tables.append(output)
     if len(tables) == 1:
+        if not isinstance(tables[0], Table | View) and tables[0].schema is None:  # a stream may be without, unless read
+            raise SchemaMissing(name=name, example=f"schema={schemas.EXAMPLE}", where=tables[0].where)
         return tables[0]  # type: ignore[no-any-return]
     known = [each.name for each in nodes if not isinstance(each, Database)]
     known += [table.rpartition(".")[2] for each in nodes if isinstance(each, Database) for table in each.capture.tables]

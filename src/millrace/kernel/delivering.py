@@ -13,10 +13,10 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 
 from millrace.errors import KernelAbsent
-from millrace.kernel.calling import jar
+from millrace.kernel.calling import jar, operator
 
 FORMAT = "millrace.sink.ExactlyOnce"
 # In a checkpoint: what was delivered, and what is prepared. See `Ledger.java`.
@@ -33,6 +33,11 @@ def end(checkpoint: Path) -> None:
     """After the query has ended: lets its producers go. A JVM that is gone holds none."""
     if SparkContext._jvm is not None:
         _delivery().end(str(checkpoint))
+
+
+def tried_once(text: Column) -> Column:
+    """The text, in the first attempt of a task; in another, an error. See `TriedOnce.java`."""
+    return Column(operator(SparkSession.active(), "TriedOnce").of(text._jc))
 
 
 def _delivery() -> Any:

@@ -67,8 +67,6 @@ def shown(spark: SparkSession, told: Mapping[str, Any], held: Mapping[str, Any])
     """`held` has by the names of the state's variables their values and, of maps, such by their keys."""
     if told["operator"] in ("table", "lookup"):
         return _row(held["row"])
-    if told.get("byArrival"):
-        return Entries({"forgotten": _ms(held["given"]["ttlExpirationMs"])}, "given", [{"given": True}])
     java: Any = spark._jvm
     given = java.java.util.HashMap()
     for name, value in held.items():
@@ -299,10 +297,6 @@ def _time(us: int) -> str:
         return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="auto")
     except OverflowError:
         return f"{us} µs after 1970"
-
-
-def _ms(ms: int) -> str:
-    return _time(ms * 1_000)
 
 
 def _span(us: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 
 from millrace.kernel.calling import operator
@@ -14,3 +16,10 @@ def pieces(lines: DataFrame, size_bytes: int = SIZE_BYTES) -> DataFrame:
     this size; the other columns are null there. A row without a line is passed on as it is. See `Pieces.java`."""
     spark = lines.sparkSession
     return DataFrame(operator(spark, "Pieces").of(lines._jdf, size_bytes), spark)
+
+
+def copy_pieces(rows: DataFrame, kinds: Sequence[str], *, signed: bool, size_bytes: int = SIZE_BYTES) -> DataFrame:
+    """Rows as PostgreSQL's COPY reads them: pieces in its binary format, rows that it cannot hold, the number of the
+    attempt that made them, and last the count of all. See `CopyRows.java`."""
+    spark = rows.sparkSession
+    return DataFrame(operator(spark, "CopyRows").of(rows._jdf, list(kinds), signed, size_bytes), spark)

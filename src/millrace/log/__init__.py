@@ -15,8 +15,10 @@ from typing import Literal
 
 from millrace import config
 from millrace.config import Settings
+from millrace.errors import PartitionUnknown
 from millrace.log.connection import Connection
 from millrace.log.deadletters import DeadLetter, DeadLetters
+from millrace.log.delays import newest
 from millrace.log.formats import Format, format_of
 from millrace.log.group_reader import GroupReader
 from millrace.log.groups import GroupDescription, Groups, GroupSummary, Member, Move
@@ -27,13 +29,16 @@ from millrace.log.ranges import Ranges
 from millrace.log.reader import Reader
 from millrace.log.record import Headers, Position, Record, Value, position
 from millrace.log.registry import Registry
-from millrace.log.topics import Partition, TopicDescription, Topics, TopicSummary
+from millrace.log.topics import Extent, Partition, TopicDescription, Topics, TopicSummary
+from millrace.log.transactions import Draft, Transactions
 from millrace.log.writer import DELIVERY_S, Writer
 
 __all__ = [
     "DataSource",
     "DeadLetter",
     "DeadLetters",
+    "Draft",
+    "Extent",
     "Format",
     "GroupDescription",
     "GroupPlace",
@@ -53,6 +58,7 @@ __all__ = [
     "TopicDescription",
     "TopicSummary",
     "Topics",
+    "Transactions",
     "Writer",
     "java_options",
     "position",
@@ -133,6 +139,10 @@ class Log:
         """
         return Writer(self._connection, self.topics, topic, acks=acks, delivery_s=delivery_s)
 
+    def transactions(self, name: str) -> Transactions:
+        """For writing to several topics at once: all of it is seen, or none."""
+        return Transactions(self._connection, self.topics, name)
+
     def write(
         self,
         topic: str,
@@ -175,6 +185,18 @@ class Log:
             stop=stop,
             lasting_s=lasting_s,
         ).records()
+
+    def newest(
+        self, topic: str, limit: int, *, partition: int | None = None, stop: threading.Event | None = None
+    ) -> Generator[Record, None, None]:
+        """About the newest `limit` records, one partition after the other."""
+        held = self.topics.offsets(topic)
+        if partition is not None:
+            if partition not in held:
+                raise PartitionUnknown(topic=topic, partition=partition, count=len(held))
+            held = {partition: held[partition]}
+        for number, (begin, count) in newest(held, limit).items():
+            yield from self.read(topic, begin, partition=number, limit=count, stop=stop)
 
     def reader(
         self,

@@ -93,6 +93,11 @@ def delays_of(topic: str, column: str, records: Iterable[Record], *, ahead_ms: i
     )
 
 
+def event_time_us(record: Record, column: str) -> int | None:
+    """The time of one event in µs since 1970, as `delays_of` reads it."""
+    return _time_us(_fields(record.value).get(column))
+
+
 def newest(held: Mapping[int, tuple[int, int]], limit: int) -> dict[int, tuple[int, int]]:
     """Where to begin in each partition and how many offsets to read, so that about the newest `limit` records are read.
 

@@ -97,6 +97,27 @@ class Groups:
 
         A time means the first record that is not older; where there is none, the end.
         """
+        moves = self._planned(name, to, topic, partition)
+        self._move(name, [TopicPartition(*place, move.after) for place, move in moves.items()])
+        return tuple(moves.values())
+
+    def moves(
+        self, name: str, to: Position, *, topic: str | None = None, partition: int | None = None
+    ) -> tuple[Move, ...]:
+        """What `seek` would do, and its refusals; moves nothing."""
+        return tuple(self._planned(name, to, topic, partition).values())
+
+    def places(self, name: str) -> dict[str, dict[int, int]]:
+        """The next offset that the group will read, by topic and partition."""
+        # Described first, which waits for the group's coordinator. Asked for offsets while there is none, as when a
+        # broker has just started, librdkafka's admin client ends the process (confluent-kafka-javascript, issue 374).
+        self._described(name)
+        return {self._inside(outside): places for outside, places in self._committed(name).items()}
+
+    def _planned(
+        self, name: str, to: Position, topic: str | None, partition: int | None
+    ) -> dict[tuple[str, int], Move]:
+        """By the outside name of the topic, and the partition."""
         self._refuse_active(name)
         before = self._committed(name)
         outsides = [self._topics.outside(topic)] if topic else sorted(set(before) & set(self._topics.names()))
@@ -104,13 +125,11 @@ class Groups:
             self._topics.known(topic)
         if not outsides:
             raise SeekNothing(group=name)
-        moves = {
+        return {
             (outside, number): Move(self._inside(outside), number, before.get(outside, {}).get(number), after)
             for outside in outsides
             for number, after in self._places(outside, to, partition).items()
         }
-        self._move(name, [TopicPartition(*place, move.after) for place, move in moves.items()])
-        return tuple(moves.values())
 
     def _places(self, outside: str, to: Position, partition: int | None) -> dict[int, int]:
         held = self._topics.offsets_of(outside)

@@ -4,6 +4,8 @@
   or after it. The rows of an epoch are taken by their times, so that their order does not matter.
 - A row before the watermark is late. It counts as long as its time and the grace are not before the watermark;
   otherwise it is refused, because what it might repeat may be forgotten.
+- By the time of day it is the same with the time of the epoch for that of the row: nothing is late, and of an epoch's
+  rows with the same key any may be the first.
 """
 
 from __future__ import annotations
@@ -44,3 +46,15 @@ class Dedup:
                 before.append(row.time)
                 out.given.append(row)
         return out
+
+
+@dataclass
+class ByArrival:
+    ttl: int
+    given: dict[Any, int] = field(default_factory=dict)
+
+    def epoch(self, keys: Iterable[Any], now: int) -> set[Any]:
+        """Those of which a row is given."""
+        found = {key for key in keys if key not in self.given or abs(now - self.given[key]) >= self.ttl}
+        self.given.update(dict.fromkeys(found, now))
+        return found

@@ -1,9 +1,5 @@
-"""What a run tells over HTTP: metrics and health. It reads how flows stand (`engine/standing.py`) and never Spark."""
+"""What is told over HTTP and WebSocket: metrics and health of a run, and the server of `millrace serve`: views pulled
+and pushed, queries, events in and out. It reads the view store, the log and how flows stand, and never Spark.
 
-from __future__ import annotations
-
-from millrace.serve.health import health
-from millrace.serve.http import MetricsServer
-from millrace.serve.metrics import METRICS, metrics
-
-__all__ = ["METRICS", "MetricsServer", "health", "metrics"]
+Nothing is imported here: a run needs `http` alone, and the server should not load what runs flows.
+"""

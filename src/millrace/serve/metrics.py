@@ -41,6 +41,10 @@ _LAST: tuple[tuple[Metric, Callable[[Progress], float | None]], ...] = (
     ),
     (_flow("lag_seconds", "0, or if records are unread, age of the newest one that was read"), lambda last: last.lag_s),
     (
+        _flow("freshness_seconds", "from the oldest change of the last epoch in the database to its end"),
+        lambda last: last.freshness_s,
+    ),
+    (
         _flow("watermark_timestamp_seconds", "the watermark"),
         lambda last: last.watermark.timestamp() if last.watermark else None,
     ),
@@ -69,11 +73,25 @@ _SINKS: tuple[tuple[Metric, Callable[[SinkStanding], float | None]], ...] = (
     (_sink("lost_epochs_total", "epochs given up, where at most once was asked for"), lambda sink: sink.lost),
 )
 
+
+def _figure(name: str) -> Callable[[SinkStanding], float | None]:
+    return lambda sink: sink.figures.get(name)
+
+
+# What the target tells of itself (`Writer.figures`).
+_FIGURES: tuple[tuple[Metric, Callable[[SinkStanding], float | None]], ...] = (
+    (_sink("files", "of a lake table: files of its last version"), _figure("files")),
+    (_sink("bytes", "their size"), _figure("bytes")),
+    (_sink("history_bytes", "size of the files that only older versions have"), _figure("history_bytes")),
+    (_sink("compaction_debt_files", "small files that are to be written together"), _figure("debt_files")),
+)
+
 METRICS: tuple[Metric, ...] = (
     *(metric for metric, _ in _SUMS),
     *(metric for metric, _ in _LAST),
     _PHASES,
     *(metric for metric, _ in _SINKS),
+    *(metric for metric, _ in _FIGURES),
 )
 
 
@@ -91,5 +109,5 @@ def _samples(app: str, standing: Standing) -> Iterator[Sample]:
     for phase, spent_ms in standing.phases_ms.items():
         yield _PHASES, {**labels, "phase": phase}, spent_ms / 1000
     for name, sink in standing.sinks.items():
-        for metric, of_sink in _SINKS:
+        for metric, of_sink in (*_SINKS, *_FIGURES):
             yield metric, {**labels, "sink": name}, of_sink(sink)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
@@ -95,6 +95,13 @@ class Sink(ABC):
     # "keys": it holds the last row of each key. "rows": it takes all rows as they come. "either": the first if a key is
     # known, by `key` or because a table is written.
     wants: ClassVar[Literal["keys", "rows", "either"]] = "either"
+    # How long an epoch is best, where nobody else waits for it.
+    pace_ms: ClassVar[int | None] = None
+
+    @property
+    def every_ms(self) -> int | None:
+        """How long somebody said that an epoch is to be."""
+        return None
 
     def keyed(self, table: Sequence[str], stream: Sequence[str]) -> tuple[str, ...]:
         """By which columns this sink is to be fed: `table` is the key of the table that is written, `stream` that of
@@ -137,6 +144,10 @@ class Writer(ABC):
         between repeats dead letters and loses none. The other rows are written nevertheless. `rows` may be computed
         more than once and is the same each time.
         """
+
+    def figures(self) -> Mapping[str, float]:
+        """What there is to tell of the target, in the words of `serve/metrics.py`. Asked by any thread."""
+        return {}
 
     def close(self) -> None:  # noqa: B027 -- most hold nothing
         """Lets go of connections. What is not written stays unwritten."""

@@ -115,6 +115,8 @@ def connect(url: str) -> psycopg.Connection[Any]:
 
     # A server that is gone without a word is noticed by the system, not after hours.
     alive: Any = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+    # What Spark's rows are written in, whatever the database keeps.
+    alive["client_encoding"] = "utf8"
     return psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_S, application_name="millrace", **alive)
 
 

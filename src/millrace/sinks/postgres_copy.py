@@ -3,7 +3,6 @@ and so it imports little."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,14 @@ from millrace.sinks.contract import MOST_REFUSED, RefusedRow, Sink
 from millrace.sinks.postgres import connected
 
 if TYPE_CHECKING:
+    import psycopg
     from psycopg import sql
 
-# A column, and the setting of a session that it takes its value from.
-ATTEMPT, SETTING = "__attempt", "millrace.attempt"
+# The column of the number by which the rows of an attempt are known.
+ATTEMPT = "__attempt"
 _NUL = "it holds the character 0, which PostgreSQL's texts cannot"
+# The binary format ends with it, in the place of a count of fields.
+_END = b"\xff\xff"
 
 
 class Staging:
@@ -27,23 +29,27 @@ class Staging:
 
     def __call__(self, rows: Iterator[Any]) -> Iterable[int | RefusedRow]:
         refused: list[RefusedRow] = []
-        lines = self._fitting(rows, refused)
-        first = next(lines, None)
+        fitting = self._fitting(rows, refused)
+        first = next(fitting, None)
         if first is None:
             return refused
-        # No other has it, also none of a process that was killed and whose tasks still run.
-        number = secrets.randbits(63)
+        piece, attempt = first
         with connected(self._sink, self._url) as connection, connection.transaction():
-            connection.execute("SELECT set_config(%s, %s, false)", (SETTING, str(number)))
-            with connection.cursor() as cursor, cursor.copy(self._statement) as copy:
-                for piece in chain((first,), lines):
-                    copy.write(piece)
-        return [number, *refused]
+            copy(connection, self._statement, chain((piece,), (each for each, _ in fitting)))
+        return [attempt, *refused]
 
     @staticmethod
-    def _fitting(rows: Iterator[Any], refused: list[RefusedRow]) -> Iterator[bytes]:
-        for lines, unfit_row, key in rows:
-            if lines is not None:
-                yield bytes(lines)
-            elif len(refused) <= MOST_REFUSED:
+    def _fitting(rows: Iterator[Any], refused: list[RefusedRow]) -> Iterator[tuple[bytes, int]]:
+        for piece, unfit_row, key, attempt, _ in rows:
+            if piece is not None:
+                yield bytes(piece), attempt
+            elif unfit_row is not None and len(refused) <= MOST_REFUSED:
                 refused.append(RefusedRow(key, unfit_row, _NUL))
+
+
+def copy(connection: psycopg.Connection[Any], statement: sql.Composed, pieces: Iterable[bytes]) -> None:
+    """There is at least one piece: the first brings what the format begins with."""
+    with connection.cursor() as cursor, cursor.copy(statement) as copying:
+        for piece in pieces:
+            copying.write(piece)
+        copying.write(_END)

@@ -7,15 +7,25 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.sinks.ledger import Entry, Epoch
+from millrace.sinks.contract import Sink
+from millrace.sinks.ledger import Entry, Epoch, due
 from millrace.sinks.postgres_table import LEDGER, Target
 
 
 class LedgerTable:
     """What is known of one sink; the connection's transaction is the caller's."""
 
-    def __init__(self, connection: psycopg.Connection[Any], target: Target, sink: str) -> None:
-        self._connection, self._table, self._sink = connection, target.beside(LEDGER), sink
+    def __init__(self, connection: psycopg.Connection[Any], target: Target, sink: Sink) -> None:
+        self._connection, self._table = connection, target.beside(LEDGER)
+        self._sink, self._where = sink.name, sink.where
+
+    def lock(self, flow: str) -> None:
+        """For as long as the transaction; there may be no entry yet that could be locked."""
+        names = (flow, self._sink)
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext(%s))", names)
+
+    def due(self, flow: str, epoch: Epoch) -> bool:
+        return due(self._sink, epoch, self.held(flow), self._where)
 
     def held(self, flow: str) -> Entry | None:
         asked = sql.SQL("SELECT epoch, ranges FROM {} WHERE flow = %s AND sink = %s").format(self._table)

@@ -51,7 +51,7 @@ class PostgresRebuilding(Rebuilding):
             except BaseException:
                 self.close()
                 raise
-        self._ledger = LedgerTable(self._connection, self._target, sink.name)
+        self._ledger = LedgerTable(self._connection, self._target, sink)
 
     @property
     def keyed(self) -> bool:

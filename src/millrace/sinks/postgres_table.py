@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from millrace.errors import SinkColumnUnfit, SinkTableGone, SinkTableUnfit, Where
 from millrace.sinks.contract import DIFF, Feed
 from millrace.sinks.ledger import Entry
-from millrace.sinks.postgres_copy import ATTEMPT, SETTING
-from millrace.sinks.postgres_types import postgres_type, staged_type
+from millrace.sinks.postgres_copy import ATTEMPT
+from millrace.sinks.postgres_types import postgres_type
 
 LEDGER = "millrace_ledger"
 
@@ -36,10 +36,10 @@ FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indr
 WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND NOT 0 = ANY(i.indkey::int2[])
 GROUP BY i.indexrelid
 """
+_PLAIN = "SELECT oid FROM pg_catalog.pg_class WHERE oid = %s::regclass AND relkind IN ('r', 'p') AND NOT relhasrules"
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _TEXTS = re.compile(r"text|character varying(\(\d+\))?|character(\(\d+\))?|citext|json|jsonb|uuid|inet|xml")
 _WHOLE = {"smallint": 5, "integer": 10, "bigint": 19}
-_REAL = ("real", "double precision")
 _TIMES = ("timestamp without time zone", "timestamp with time zone")
 
 
@@ -87,6 +87,19 @@ class Shaping:
             else:
                 facts = {"sink": self._sink, "table": self._target.table, "flow": flow, "epoch": held.number}
                 raise SinkTableGone(**facts, where=self._where)
+
+    def takes_new(self) -> bool:
+        """Whether rows can be copied into the target as they are: it is a table without rules, which COPY would pass
+        by, it has their very types, and where it knows rows by a key it has none yet that they could meet."""
+        if not list(self._rows(_PLAIN)):
+            return False
+        held = {row.name: row.type for row in self._rows(_COLUMNS)}
+        alike = all(held.get(field.name) == _type_of(field.dataType) for field in self._feed.columns.fields)
+        return alike and (self._empty() if self._feed.key else not self._feed.signed)
+
+    def _empty(self) -> bool:
+        found = self._connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(self._target.identifier))
+        return found.fetchone() is None
 
     def _create(self) -> None:
         parts = [_column(field.name, _type_of(field.dataType)) for field in self._feed.columns.fields]
@@ -141,14 +154,13 @@ class Shaping:
     def beside(self, staging: sql.Identifier) -> None:
         """The ledger, which stays, and an empty table to stage in."""
         make_ledger(self._connection, self._target)
-        columns = [_column(field.name, staged_type(field.dataType)) for field in self._feed.columns.fields]
-        made = """CREATE UNLOGGED TABLE {} ({}, {} smallint NOT NULL,
-                  {} bigint NOT NULL DEFAULT current_setting({})::bigint)"""
+        columns = [_column(field.name, _type_of(field.dataType)) for field in self._feed.columns.fields]
+        made = "CREATE UNLOGGED TABLE {} ({}, {} smallint NOT NULL, {} bigint NOT NULL)"
         with self._connection.transaction():
             self._connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(staging))
             self._connection.execute(
                 sql.SQL(made).format(
-                    staging, sql.SQL(", ").join(columns), sql.Identifier(DIFF), sql.Identifier(ATTEMPT), SETTING
+                    staging, sql.SQL(", ").join(columns), sql.Identifier(DIFF), sql.Identifier(ATTEMPT)
                 )
             )
 

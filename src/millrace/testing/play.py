@@ -60,7 +60,8 @@ class Play:
 
     Topics have as many partitions as `partitions` says. With a `seed`, what is fed is cut into epochs at random, and
     now and then the flows crash in between: what a test expects must not depend on either. `settings` with the address
-    of a Kafka play the same on that broker, under names of their own.
+    of a Kafka play the same on that broker, under names of their own. A play keeps no views: `views=False` leaves those
+    of the app out.
     """
 
     def __init__(
@@ -71,8 +72,11 @@ class Play:
         partitions: int = 1,
         seed: int | None = None,
         settings: Settings | None = None,
+        views: bool = True,
     ) -> None:
         self.app, self.spark, self.now = app, spark, _START
+        flows = flows_of(app.graph())
+        self._only = () if views else tuple(part for flow in flows if flow.view is None for part in flow.parts)
         self.progress: list[Progress] = []
         self._partitions = partitions
         self._draw = None if seed is None else random.Random(seed)  # noqa: S311 -- to be repeated, not to be secret
@@ -267,7 +271,7 @@ class Play:
 
     def _new_run(self, **options: Any) -> Run:
         options |= {"spark": self.spark, "log": self.log, "trigger": "0 seconds"}
-        options |= {"traffic": False, "captures": False, "trial": True}
+        options |= {"traffic": False, "captures": False, "trial": True, "only": self._only}
         run = Run(self.app, self._settings, **options)
         run.graph = recorded(run.graph, self.log)
         if run.replay is not None:  # it wants to make its topics itself
@@ -293,7 +297,7 @@ class Play:
         if run is None:
             return
         try:
-            for flow in flows_of(run.graph):
+            for flow in run.planned:
                 # What failed is told by the poll, in one sentence.
                 with contextlib.suppress(StreamingQueryException):
                     run.flows[flow.name].query.processAllAvailable()
@@ -310,7 +314,7 @@ class Play:
         """Each flow meets the fault, or has nothing to do."""
         run = self._run
         assert run is not None
-        for flow in flows_of(run.graph):
+        for flow in run.planned:
             try:
                 run.flows[flow.name].query.processAllAvailable()
             except StreamingQueryException as error:
@@ -318,7 +322,7 @@ class Play:
                     raise run.flows[flow.name].failure() or error from None
         self.crash()
         if at == "after write" and not isinstance(self.log, FolderLog):
-            for flow in flows_of(run.graph):
+            for flow in run.planned:
                 forget_commit(definition.folder_of(self._settings, self.app.name, flow.name) / definition.CHECKPOINT)
 
     def _records(self, to: Topic | Table, rows: Rows | bytes, key: str | None, where: Where) -> list[Given]:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 MASTER = "local[12]"
 TWO = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
-# Tests run code once or twice; the JVM's second compiler would spend more on it than it gains.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Tests run code once or twice; the JVM's second compiler would spend more on it than it gains. With one compiler alone
+# Java keeps 48 MB for compiled code, which hundreds of queries fill: then nothing is compiled any more, and calls fail.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""Views: SQL in PostgreSQL's dialect, planned into a chain of signed rows. Definitions and plans are data; only `run`
-and `columns` touch a session. How a chain runs is the engine's.
+"""Views: SQL in PostgreSQL's dialect, planned into a chain of signed rows; the view store, the changelog and its marks.
+Definitions and plans are data; only `run` and `columns` touch a session. How a chain runs is the engine's.
 
 `planned` is the way in: SQL and the tables it may read, and out comes a plan, or a sentence that says why not.
 """

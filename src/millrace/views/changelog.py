@@ -17,6 +17,9 @@ from millrace.views.types import Type
 AFTER = "millrace.after"
 PARTITIONS = 2
 
+# A value is the row's JSON between these, then JSON of the epoch, and a brace.
+HEAD, TAIL = '{"op":"u","after":', ',"source":'
+
 
 def marks_topic(view: str) -> str:
     return f"_millrace.marks.view.{view}"
@@ -44,6 +47,12 @@ class Mark:
     def from_json(cls, raw: Mapping[str, Any]) -> Mark:
         ends = {int(number): int(end) for number, end in raw["ends"].items()}
         return cls(raw["epoch"], raw["database"], raw["lsn"], raw["at_ms"], ends, raw["whole"])
+
+
+def row_text(value: bytes) -> str:
+    """The row's JSON as it stands in a record's value, every digit of it."""
+    text = value.decode()
+    return text[len(HEAD) : text.rindex(TAIL)]
 
 
 def postgres_type(type_: Type) -> str:

@@ -45,11 +45,13 @@ from millrace.views.tree import (
     children,
     names,
     row,
+    single,
 )
 from millrace.views.types import BOOLEAN, Type
 
 # A row as one value, in the table whose rows are looked for and in the one in which they are.
 _ROW, _OTHER_ROW = "r_row", "r_other"
+_CROSSED = "every row of one meets every row of the other"
 
 
 @dataclass
@@ -183,10 +185,8 @@ class Planner:
         )
         left = self.of(node.left, asked & names(node.left))
         right = self.of(node.right, asked & names(node.right))
-        if not node.on:
-            self.warnings.append(
-                "two tables are joined without an equality: every row of one meets every row of the other"
-            )
+        if not node.on and not (single(node.left) or single(node.right)):
+            self.warnings.append(f"two tables are joined without an equality: {_CROSSED}")
         if node.how == "inner":
             sides = self._sides(left, right, node.on)
             found = self._joined(sides, "inner")
@@ -292,6 +292,8 @@ class Planner:
             table = self._step(Join(sides.left, sides.right, sides.on, "anti" if node.anti else "semi", self._table()))
             refs: dict[str, Term] = {name: Ref(name, self._types[name]) for name in sides.left_fields}
             return Pending(table, refs, sides.left_whole)
+        if not keys:
+            self.warnings.append(f"EXISTS or IN looks for rows without an equality: {_CROSSED}")
         copies = sides.copied(self, right=False)
         pairs = self._joined(sides, "inner")
         pairs.where += [pairs.term(each) for each in both]

@@ -7,6 +7,7 @@ the view's changelog to a later one. So whoever reads it sees whole epochs, and 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from millrace.errors import MillraceError, ViewBehind, ViewStoreUnfit, ViewStore
 from millrace.sinks.postgres import connect, sentence
 from millrace.views.changelog import Mark, lsn_number, lsn_text, postgres_type
 from millrace.views.types import Type
+from millrace.views.wanted import AGAIN_S, NOTIFY, Wanted
 
 if TYPE_CHECKING:
     import psycopg
@@ -31,16 +33,18 @@ _AT_ONCE = 5_000
 # PostgreSQL cuts longer names off, and two that begin alike would be one.
 LONGEST_NAME_BYTES = 63
 _LOOK_S = 0.05
-_PREFIX = "millrace_"
+_PREFIX, _INDEX = "millrace_", "millrace_by_"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A view as its table knows it: columns with their types, and which of them are the key."""
+    """A view as its table knows it: columns with their types, and which of them are the key. By which columns it has
+    `indexes` beside that may change while it stands."""
 
     view: str
     columns: tuple[tuple[str, Type], ...]
     key: tuple[str, ...]
+    indexes: tuple[tuple[str, ...], ...] = ()
 
     def told(self) -> str:
         columns = [[name, postgres_type(type_)] for name, type_ in self.columns]
@@ -69,6 +73,15 @@ def apps(settings: Settings) -> list[str]:
         rows = connection.execute("SELECT schemaname FROM pg_tables WHERE tablename = %s", (POSITIONS,)).fetchall()
     found = [settings.unnamed(schema.removeprefix(_PREFIX)) for (schema,) in rows]
     return sorted(app for app in found if app)
+
+
+def everything(settings: Settings) -> dict[str, list[Position]]:
+    """What each app's views in the store reflect."""
+    found = {}
+    for app in apps(settings):
+        with contextlib.closing(Store(settings, app)) as store:
+            found[app] = store.positions()
+    return found
 
 
 @contextlib.contextmanager
@@ -105,6 +118,8 @@ class Store:
         """Makes the view's table, or sees whether it is the one for this view and for this changelog (`topic` is its
         identity): of another, it begins anew. Says what it holds."""
         with self._told(shape.view) as connection, connection.transaction():
+            # Two that make a schema at once do not see each other's, IF NOT EXISTS or not, and one of them fails.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema,))
             connection.execute(self._sql("CREATE SCHEMA IF NOT EXISTS {schema}"))
             connection.execute(
                 self._sql(
@@ -120,6 +135,7 @@ class Store:
                 connection.execute(self._sql("DELETE FROM {positions} WHERE view = %s"), (shape.view,))
                 connection.execute(self._sql("DROP TABLE IF EXISTS {table}", shape.view))
                 self._create(connection, shape)
+            self._index(connection, shape)
         return self.position(shape.view)
 
     def _create(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
@@ -130,6 +146,21 @@ class Store:
         # A key may be null, of which a primary key knows nothing.
         key = _listed([sql.Identifier(name) for name in shape.key])
         connection.execute(self._sql("CREATE UNIQUE INDEX ON {table} ({key}) NULLS NOT DISTINCT", shape.view, key=key))
+
+    def _index(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
+        """Makes the indexes that are lacking, and drops those that are not wanted any more. Those of others stay."""
+        from psycopg import sql
+
+        wanted = {_index_name(shape.view, columns): columns for columns in shape.indexes}
+        statement = "SELECT indexname FROM pg_indexes WHERE schemaname = %s AND tablename = %s"
+        there = {name for (name,) in connection.execute(statement, (self.schema, shape.view))}
+        for name in there:
+            if name.startswith(_INDEX) and name not in wanted:
+                connection.execute(self._sql("DROP INDEX {index}", index=sql.Identifier(self.schema, name)))
+        for name, columns in wanted.items():
+            if name not in there:
+                parts = {"index": sql.Identifier(name), "columns": _listed([sql.Identifier(each) for each in columns])}
+                connection.execute(self._sql("CREATE INDEX {index} ON {table} ({columns})", shape.view, **parts))
 
     def apply(self, shape: Shape, topic: str, mark: Mark, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Keys and values of the changelog up to a mark; all of it, or nothing."""
@@ -165,8 +196,8 @@ class Store:
         )
         key = _listed([sql.Identifier(name) for name in shape.key])
         statement = (
-            "INSERT INTO {table} SELECT r.* FROM unnest(%s::text[]) v,"
-            " LATERAL json_populate_record(NULL::{table}, v::json -> 'after') r ON CONFLICT ({key}) DO {done}"
+            "INSERT INTO {table} SELECT r.* FROM unnest(%s::text[]) AS given (value),"
+            " LATERAL json_populate_record(NULL::{table}, given.value::json -> 'after') r ON CONFLICT ({key}) DO {done}"
         )
         connection.execute(self._sql(statement, shape.view, key=key, done=done), (list(values),))
 
@@ -185,8 +216,8 @@ class Store:
             ]
             connection.execute(
                 self._sql(
-                    "DELETE FROM {table} t USING unnest(%s::text[]) v,"
-                    " LATERAL json_populate_record(NULL::{table}, v::json) d WHERE {condition}",
+                    "DELETE FROM {table} t USING unnest(%s::text[]) AS given (value),"
+                    " LATERAL json_populate_record(NULL::{table}, given.value::json) d WHERE {condition}",
                     shape.view,
                     condition=sql.SQL(" AND ").join(conditions),
                 ),
@@ -215,7 +246,7 @@ class Store:
     def wait(self, view: str, lsn: str, limit_s: float) -> Position:
         """Returns when the view has everything that was committed up to there: what `pg_current_wal_lsn()` said after a
         commit of one's own."""
-        deadline = time.monotonic() + limit_s
+        deadline, said = time.monotonic() + limit_s, -AGAIN_S
         while True:
             found = self.position(view)
             if found is not None and found.lsn is not None and lsn_number(found.lsn) >= lsn_number(lsn):
@@ -223,18 +254,33 @@ class Store:
             if time.monotonic() > deadline:
                 reached = "nothing" if found is None else found.lsn or "no position of a database"
                 raise ViewBehind(view=view, reached=reached, wanted=lsn, seconds=limit_s)
+            if time.monotonic() - said >= AGAIN_S:
+                said = time.monotonic()
+                with self._told(view) as connection:
+                    connection.execute(NOTIFY, (Wanted(self.schema, view, lsn_number(lsn)).told(),))
             time.sleep(_LOOK_S)
 
     def rows(self, view: str) -> tuple[list[str], list[tuple[Any, ...]], Position]:
         """A view's columns, rows and position, all of one moment."""
+        with self._moment(view) as (connection, position):
+            cursor = connection.execute(self._sql("SELECT * FROM {table}", view), binary=True)
+            return [column.name for column in cursor.description or ()], cursor.fetchall(), position
+
+    def texts(self, view: str, limit: int | None = None) -> tuple[list[str], Position]:
+        """A view's rows as PostgreSQL writes them in JSON, at most so many, and the position, all of one moment."""
+        with self._moment(view) as (connection, position):
+            statement = self._sql("SELECT row_to_json(t.*)::text FROM {table} t LIMIT %s", view)
+            return [text for (text,) in connection.execute(statement, (limit,))], position
+
+    @contextlib.contextmanager
+    def _moment(self, view: str) -> Iterator[tuple[psycopg.Connection[Any], Position]]:
         with self._told(view) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             known = self.positions()
             position = next((each for each in known if each.view == view), None)
             if position is None:
                 raise ViewUnknown(view=view, hint=nearest(view, [each.view for each in known]))
-            cursor = connection.execute(self._sql("SELECT * FROM {table}", view), binary=True)
-            return [column.name for column in cursor.description or ()], cursor.fetchall(), position
+            yield connection, position
 
     def _sql(self, text: str, view: str | None = None, **parts: Any) -> Any:
         from psycopg import sql
@@ -260,6 +306,11 @@ class Store:
             raise ViewStoreUnreachable(reason=sentence(error)) from None
         except psycopg.Error as error:
             raise ViewStoreUnfit(view=view, reason=sentence(error)) from None
+
+
+def _index_name(view: str, columns: tuple[str, ...]) -> str:
+    """Names of views and columns may be as long as PostgreSQL's are."""
+    return f"{_INDEX}{hashlib.sha256(json.dumps([view, columns]).encode()).hexdigest()[:24]}"
 
 
 def _type(type_: Type) -> Any:

@@ -188,3 +188,14 @@ def names(node: Node) -> frozenset[str]:
 def row(terms: tuple[Term, ...]) -> Term:
     """Several values as one, which is never null: rows that are the same, nulls and all, are equal."""
     return Call("row", terms, ROW)
+
+
+def single(node: Node) -> bool:
+    """Whether it has one row at most, whatever its tables hold."""
+    if isinstance(node, Grouped):
+        return not node.by
+    if isinstance(node, First):
+        return not node.by and node.count == 1
+    if isinstance(node, Joined | Found):
+        return single(node.left) and (isinstance(node, Found) or single(node.right))
+    return isinstance(node, Filtered | Projected | Once | Shared) and single(node.input)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pyspark.sql import SparkSession
 
 from millrace.config import Settings
-from millrace.engine.lint import functions, keys, lateness, parallelism, repeats, state, writers
+from millrace.engine.lint import functions, keys, lateness, parallelism, repeats, state, views, writers
 from millrace.engine.lint.finding import Finding, Report
 from millrace.engine.lint.planning import planned, unknown
 from millrace.engine.plan import flows_of
@@ -26,7 +26,7 @@ _PLAN_RULES = (functions.findings, state.findings, keys.findings, lateness.of_wi
 def lint(app: App, settings: Settings, spark: SparkSession | None = None) -> Report:
     """What is wrong with an app. One that cannot be planned raises its own error, as a run would."""
     graph = app.graph()
-    flows = tuple(flow for flow in flows_of(graph) if flow.view is None)  # a view's SQL was judged where it is defined
+    flows = tuple(flow for flow in flows_of(graph) if flow.view is None)
     with ExitStack() as stack:
         if spark is None and not all(unknown(flow) for flow in flows):
             spark = session(settings, "local[1]", settings.named(graph.app))
@@ -34,12 +34,13 @@ def lint(app: App, settings: Settings, spark: SparkSession | None = None) -> Rep
         plans = [plan for flow in flows if spark and not unknown(flow) for plan in planned(spark, flow, settings)]
         sides = {plan.stream: plan.side for plan in plans if plan.side is not None}
         found = [*writers.findings(graph, sides), *parallelism.findings(flows, settings), *lateness.of_topics(graph)]
+        found += views.findings(graph)
         found += [finding for plan in plans for rule in _PLAN_RULES for finding in rule(plan)]
     left_out = {
         stream.name: f"only the running capture knows the columns of {', '.join(unknown(flow))}"
         for flow in flows
         if unknown(flow)
         for stream in flow.streams
-    }
+    } | views.left_out(graph)
     ordered = sorted(dict.fromkeys(found), key=lambda finding: (finding.where.file, finding.where.line, finding.rule))
     return Report(tuple(ordered), left_out)

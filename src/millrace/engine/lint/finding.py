@@ -22,7 +22,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """`left_out`: streams whose functions were not looked at, each with the reason."""
+    """`left_out`: streams whose functions, and views whose SQL, were not looked at, each with the reason."""
 
     findings: tuple[Finding, ...]
     left_out: Mapping[str, str]

@@ -26,17 +26,27 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Struct;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Reads large values that an update left alone, and PostgreSQL therefore did not log, from the table. A row that is gone
  * by then keeps the placeholder: its delete follows in the log, and readers wait for that. Whatever else goes wrong stops
  * the task.
  *
+ * <p>A transaction is in the log a moment before others see it, with a synchronous standby a long one. Read in between,
+ * the table has what was there before it. So the answer counts only if its snapshot sees the transaction.
+ *
  * <p>Debezium's own (ReselectColumnsPostProcessor) does not quote the names of key columns.
  */
 public final class Unlogged implements PostProcessor, BeanRegistryAware, ServiceRegistryAware {
+    private static final Logger LOG = LoggerFactory.getLogger(Unlogged.class);
+    private static final long PAUSE_MS = 2;
+    private static final long SAID_AFTER_MS = 10_000;
+
     private PostgresConnection connection;
     private PostgresSchema tables;
     private PostgresConnectorConfig config;
@@ -84,26 +94,57 @@ public final class Unlogged implements PostProcessor, BeanRegistryAware, Service
             throw new DebeziumException("the columns of " + name + " are not known");
         }
         try {
-            fill(after, unlogged, keys, table);
+            Long transaction = source.getInt64("txId");
+            long begun = System.currentTimeMillis();
+            boolean said = false;
+            while (!filled(after, unlogged, keys, table, transaction)) {
+                if (!said && System.currentTimeMillis() - begun > SAID_AFTER_MS) {
+                    LOG.warn("transaction {} on {} is logged but not visible: a synchronous standby may be away", transaction, name);
+                    said = true;
+                }
+                Thread.sleep(PAUSE_MS);
+            }
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new DebeziumException("the task was stopped while large values of " + name + " were read", error);
         } catch (SQLException error) {
             throw new DebeziumException("large values of " + name + " that were not logged could not be read from it", error);
         }
     }
 
-    private void fill(Struct after, List<Field> unlogged, Struct keys, Table table) throws SQLException {
-        String columns = unlogged.stream().map(field -> quoted(field.name())).collect(Collectors.joining(", "));
-        String condition = keys.schema().fields().stream().map(field -> quoted(field.name()) + " = ?")
+    /** False if the transaction that wrote the row is not visible yet. */
+    private boolean filled(Struct after, List<Field> unlogged, Struct keys, Table table, Long transaction)
+            throws SQLException {
+        String columns = unlogged.stream().map(field -> ", held." + quoted(field.name())).collect(Collectors.joining());
+        String condition = keys.schema().fields().stream().map(field -> "held." + quoted(field.name()) + " = ?")
                 .collect(Collectors.joining(" AND "));
-        String query = "SELECT " + columns + " FROM " + quoted(table.id().schema()) + "." + quoted(table.id().table())
-                + " WHERE " + condition;
+        // The statement's own snapshot, also where the row is gone.
+        String query = "SELECT now.snapshot, held.tableoid IS NOT NULL" + columns
+                + " FROM (SELECT pg_current_snapshot()::text AS snapshot) now LEFT JOIN "
+                + quoted(table.id().schema()) + "." + quoted(table.id().table()) + " held ON " + condition;
+        boolean[] seen = {false};
         connection.prepareQuery(query, statement -> bind(statement, keys), row -> {
-            if (row.next()) {
+            row.next();
+            seen[0] = transaction == null || isSeen(row.getString(1), transaction);
+            if (seen[0] && row.getBoolean(2)) {
                 for (int at = 0; at < unlogged.size(); at++) {
                     Field field = unlogged.get(at);
-                    after.put(field, converted(row, at + 1, field, table));
+                    after.put(field, converted(row, at + 3, field, table));
                 }
             }
         });
+        return seen[0];
+    }
+
+    /** Of a snapshot "xmin:xmax:running,…" and a committed transaction, of whose number the log has the lower 32 bits. */
+    private static boolean isSeen(String snapshot, long transaction) {
+        String[] parts = snapshot.split(":", -1);
+        int number = (int) transaction;
+        if ((int) Long.parseLong(parts[1]) - number <= 0) {
+            return false;
+        }
+        return parts[2].isEmpty()
+                || Stream.of(parts[2].split(",")).noneMatch(running -> (int) Long.parseLong(running) == number);
     }
 
     /** As texts without a type, so that PostgreSQL reads them as what the column is. */

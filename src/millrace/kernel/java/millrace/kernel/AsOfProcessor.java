@@ -26,6 +26,7 @@ final class AsOfProcessor extends Keeper<Row, Row, Row> {
   private final Unavailable unavailable;
   private transient AsOfChanges changes;
   private transient AsOfState state;
+  private transient Forgetting forgetting;
 
   AsOfProcessor(String told, AsOfSettings settings, Unavailable unavailable) {
     super(told);
@@ -36,11 +37,13 @@ final class AsOfProcessor extends Keeper<Row, Row, Row> {
   @Override
   public void init(OutputMode mode, TimeMode time) {
     changes = new AsOfChanges(settings, new Envelope(unavailable));
-    state = new AsOfState(settings, getHandle());
+    forgetting = new Forgetting(this, getHandle());
+    state = new AsOfState(settings, getHandle(), forgetting);
   }
 
   @Override
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+    List<Row> out = settings.once() ? new ArrayList<>() : forgetting.tend(key, timers);
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     List<Row> events = new ArrayList<>();
     List<Row> changed = new ArrayList<>();
@@ -48,7 +51,6 @@ final class AsOfProcessor extends Keeper<Row, Row, Row> {
       Row row = rows.next();
       (row.getBoolean(settings.keys() + 1) ? changed : events).add(row);
     }
-    List<Row> out = new ArrayList<>();
     boolean keyed = isWhole(key);
     if (keyed) state.load();
     List<AsOfChanges.Change> read = changes.read(changed, keyed ? state : null, out);
@@ -70,7 +72,7 @@ final class AsOfProcessor extends Keeper<Row, Row, Row> {
   public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
     state.load();
-    state.fired();
+    state.fired(expired.getExpiryTimeInMs());
     List<Row> out = new ArrayList<>();
     if (settings.once()) {
       state.events.walk(state.toldUs, watermarkUs, (timeUs, event) -> tell(event, state.versions.at(timeUs), out));

@@ -6,7 +6,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.function.Function;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.streaming.StatefulProcessorHandle;
 import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.ValueState;
@@ -21,6 +20,7 @@ final class AsOfState {
 
   private final AsOfSettings settings;
   private final StatefulProcessorHandle handle;
+  private final Forgetting forgetting;
   private final ValueState<byte[]> state;
   private final History.Nodes versionNodes;
   private final History.Nodes rows;
@@ -33,17 +33,18 @@ final class AsOfState {
   private HeldRow place;
   private long timerMs;
 
-  AsOfState(AsOfSettings settings, StatefulProcessorHandle handle) {
+  AsOfState(AsOfSettings settings, StatefulProcessorHandle handle, Forgetting forgetting) {
     this(
-        settings, handle, handle.getValueState("history", Encoders.BINARY(), TTLConfig.NONE()),
-        name -> History.Nodes.in(handle.getMapState(name, Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE())));
+        settings, handle, forgetting, handle.getValueState("history", BoundOnce.BYTES, TTLConfig.NONE()),
+        name -> History.Nodes.in(handle.getMapState(name, BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE())));
   }
 
   private AsOfState(
-      AsOfSettings settings, StatefulProcessorHandle handle, ValueState<byte[]> state,
+      AsOfSettings settings, StatefulProcessorHandle handle, Forgetting forgetting, ValueState<byte[]> state,
       Function<String, History.Nodes> maps) {
     this.settings = settings;
     this.handle = handle;
+    this.forgetting = forgetting;
     this.state = state;
     versionNodes = maps.apply("versionNodes");
     rows = maps.apply("rows");
@@ -53,7 +54,7 @@ final class AsOfState {
 
   /** For people: see Kept. `held` is the key's value, `maps` has the entries of each map. */
   static void show(JsonNode json, byte[] held, Function<String, Map<Long, byte[]>> maps, ObjectNode out) {
-    AsOfState state = new AsOfState(AsOfSettings.of(json), null, null, name -> History.Nodes.read(maps.apply(name)));
+    AsOfState state = new AsOfState(AsOfSettings.of(json), null, null, null, name -> History.Nodes.read(maps.apply(name)));
     state.read(held);
     if (state.toldUs != Long.MIN_VALUE) out.put("toldUs", state.toldUs);
     ArrayNode versions = out.putArray("versions");
@@ -109,8 +110,8 @@ final class AsOfState {
     versions.cut(firstUs == null ? askedFromUs : Math.min(askedFromUs, firstUs));
   }
 
-  void fired() {
-    timerMs = NO_TIMER;
+  void fired(long expiredMs) {
+    if (expiredMs == timerMs) timerMs = NO_TIMER;
   }
 
   void save() {
@@ -119,6 +120,7 @@ final class AsOfState {
       return;
     }
     long needMs = neededMs();
+    if (needMs != NO_TIMER && !settings.once()) needMs = forgetting.timerMs(needMs); // nobody waits for it
     if (needMs != NO_TIMER && (timerMs == NO_TIMER || needMs < timerMs)) {
       handle.registerTimer(needMs);
       timerMs = needMs;

@@ -28,14 +28,11 @@ public final class Dedup {
     StructType schema = rows.schema();
     StructType key = new StructType(Arrays.copyOf(schema.fields(), keys));
     Column[] by = Arrays.stream(key.fieldNames()).map(name -> functions.col("`" + name + "`")).toArray(Column[]::new);
-    var grouped = rows.groupBy(by).as(Lookup.exact(key), Lookup.exact(schema));
-    if (byArrival) {
-      return grouped.transformWithState(
-          new DedupByArrival(settings, ttlUs), TimeMode.ProcessingTime(), OutputMode.Update(), Encoders.row(OUT));
-    }
+    var grouped = (byArrival ? DedupByArrival.marked(rows) : rows).groupBy(by).as(Lookup.exact(key), Lookup.exact(schema));
     long graceUs = told.get("graceUs").asLong();
-    return grouped.transformWithState(
-        new DedupProcessor(settings, ttlUs, graceUs, keys), TimeMode.EventTime(), OutputMode.Update(), Encoders.row(OUT));
+    Keeper<Row, Row, Row> processor = byArrival
+        ? new DedupByArrival(settings, ttlUs) : new DedupProcessor(settings, ttlUs, graceUs, keys);
+    return grouped.transformWithState(processor, TimeMode.EventTime(), OutputMode.Update(), Encoders.row(OUT));
   }
 
   private Dedup() {}

@@ -7,7 +7,6 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.NavigableSet;
 import java.util.TreeSet;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
@@ -43,7 +42,7 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    state = getHandle().getValueState("given", Encoders.BINARY(), TTLConfig.NONE());
+    state = getHandle().getValueState("given", BoundOnce.BYTES, TTLConfig.NONE());
     forgetting = new Forgetting(this, getHandle());
   }
 

@@ -35,7 +35,8 @@ public final class EpochTime implements Serializable {
     return (LogicalPlan) plan.transformAllExpressions(new AbstractPartialFunction<Expression, Expression>() {
       @Override
       public boolean isDefinedAt(Expression each) {
-        if (each instanceof Literal literal) return literal.value() instanceof Sieve;
+        // Spark asks until nothing changes any more.
+        if (each instanceof Literal literal) return literal.value() instanceof Sieve sieve && !sieve.isUnder(watermarkUs);
         return each instanceof CurrentBatchTimestamp time && time.dataType().equals(DataTypes.TimestampType);
       }
 

@@ -1,5 +1,7 @@
 package millrace.kernel;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker;
@@ -14,8 +16,8 @@ import scala.Tuple2;
 import scala.collection.Iterator;
 
 /**
- * The timers by which keys forget, of a processor that tells nothing when they fire. A watermark moves at an epoch's end,
- * so all that fell due in the epoch before falls due at once. Epoch by epoch Spark fires it after the rows. In real time
+ * The timers by which keys forget, of a processor of which nobody waits for what it tells when they fire. A watermark moves
+ * at an epoch's end, so all that fell due in the epoch before falls due at once. Epoch by epoch Spark fires it after the rows. In real time
  * it would fire all of it at an epoch's first row, and the others would wait: 0.4 s for 20,000 keys. There such a timer is
  * set for later than it is needed, and what is needed is done here, a little with every few rows; Spark is left what no
  * rows came for.
@@ -39,6 +41,7 @@ final class Forgetting {
   private int rows;
   private long guardedMs = Long.MIN_VALUE;
   private long doneMs = Long.MIN_VALUE;
+  private long setMs = Long.MIN_VALUE;
   private Option<Object> from;
 
   Forgetting(StatefulProcessor<Row, Row, Row> processor, StatefulProcessorHandle handle) {
@@ -53,21 +56,29 @@ final class Forgetting {
     return realTime ? neededMs + LATER_MS : neededMs;
   }
 
-  /** To be called before the rows of a key are looked at, with nothing of it loaded. */
-  void tend(Row key, TimerValues timers) {
-    if (!realTime || rows++ % ROWS != 0) return;
+  /** Sets a timer of the key at hand, which may be the one that fires: of a processor some of whose timers are awaited. */
+  void set(long timerMs) {
+    handle.registerTimer(timerMs);
+    setMs = timerMs;
+  }
+
+  /** To be called before the rows of a key are looked at, with nothing of it loaded. What others told, if anything. */
+  List<Row> tend(Row key, TimerValues timers) {
+    List<Row> told = new ArrayList<>();
+    if (!realTime || rows++ % ROWS != 0) return told;
     long watermarkMs = timers.getCurrentWatermarkInMs();
-    if (watermarkMs == doneMs) return;
+    if (watermarkMs == doneMs) return told;
     if (watermarkMs != guardedMs) guard(watermarkMs);
     NextIterator<Tuple2<Object, Object>> due = due(from, watermarkMs + LATER_MS);
     ImplicitGroupingKeyTracker.removeImplicitKey();
     try {
       for (int left = TIMERS; due.hasNext(); left--) {
-        if (left == 0) return;
+        if (left == 0) return told;
         Tuple2<Object, Object> one = due.next();
-        fire((Row) one._1(), (Long) one._2(), timers);
+        fire((Row) one._1(), (Long) one._2(), timers).foreach(told::add);
       }
       doneMs = watermarkMs;
+      return told;
     } finally {
       due.closeIfNeeded();
       ImplicitGroupingKeyTracker.setImplicitKey(key);
@@ -90,14 +101,15 @@ final class Forgetting {
     return (NextIterator<Tuple2<Object, Object>>) found;
   }
 
-  private void fire(Row key, long timerMs, TimerValues timers) {
+  private Iterator<Row> fire(Row key, long timerMs, TimerValues timers) {
     ImplicitGroupingKeyTracker.setImplicitKey(key);
+    setMs = Long.MIN_VALUE;
     try {
-      processor.handleExpiredTimer(key, timers, new ExpiredTimerInfoImpl(Option.apply(timerMs)));
-      handle.deleteTimer(timerMs);
+      handle.deleteTimer(timerMs); // first: one that is awaited is set again
+      return processor.handleExpiredTimer(key, timers, new ExpiredTimerInfoImpl(Option.apply(timerMs)));
     } finally {
       ImplicitGroupingKeyTracker.removeImplicitKey();
+      from = Option.apply(setMs == timerMs ? timerMs : timerMs - 1); // what was looked at need not be passed again
     }
-    from = Option.apply(timerMs - 1); // what was removed before need not be passed again
   }
 }

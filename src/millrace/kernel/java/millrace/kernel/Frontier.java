@@ -1,6 +1,8 @@
 package millrace.kernel;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.io.InterruptedIOException;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -15,6 +17,7 @@ import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -72,6 +75,12 @@ final class Frontier implements AutoCloseable {
     return databases.keySet();
   }
 
+  /** Whether marks speak of all these places. */
+  boolean marks(Collection<TopicPartition> places) {
+    return places.stream().allMatch(place ->
+        databases.values().stream().anyMatch(database -> database.topics().contains(place.topic())));
+  }
+
   /** Of these places those that are the database's. */
   Map<TopicPartition, Long> of(String database, Map<TopicPartition, Long> places) {
     Map<TopicPartition, Long> own = new HashMap<>(places);
@@ -81,12 +90,27 @@ final class Frontier implements AutoCloseable {
 
   /** For each database up to which commit everything can be seen; 0 if there is no mark yet. */
   Map<String, Long> reached() {
+    try {
+      return asked();
+    } catch (InterruptException stopped) {
+      throw interrupted(stopped);
+    }
+  }
+
+  /** In words by which Spark knows that a query was stopped, and did not fail. */
+  private static RuntimeException interrupted(InterruptException stopped) {
+    var told = new InterruptedIOException(stopped.getMessage());
+    told.initCause(stopped);
+    return new UncheckedIOException(told);
+  }
+
+  private Map<String, Long> asked() {
     Map<TopicPartition, Long> begins = new HashMap<>();
     List<TopicPartition> all = databases.values().stream().flatMap(each -> each.marks().stream()).toList();
     Map<TopicPartition, Long> now = reading().endOffsets(all);
-    Map<TopicPartition, Long> first = reading().beginningOffsets(all);
+    Map<TopicPartition, Long> first = ends.keySet().containsAll(all) ? ends : reading().beginningOffsets(all);
     now.forEach((place, end) -> {
-      long begin = Math.max(Math.max(first.get(place), ends.getOrDefault(place, 0L)), end - MARKS_READ);
+      long begin = Math.max(first.get(place), end - MARKS_READ);
       if (begin < end) begins.put(place, begin);
     });
     read(begins, now).forEach((place, found) -> {
@@ -163,8 +187,20 @@ final class Frontier implements AutoCloseable {
     Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> found = new HashMap<>();
     begins.keySet().forEach(place -> found.put(place, new ArrayList<>()));
     if (begins.isEmpty()) return found;
+    try {
+      return read(begins, ends, found);
+    } catch (InterruptException stopped) {
+      throw interrupted(stopped);
+    }
+  }
+
+  private Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> read(
+      Map<TopicPartition, Long> begins,
+      Map<TopicPartition, Long> ends,
+      Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> found) {
     KafkaConsumer<byte[], byte[]> reading = reading();
     reading.assign(begins.keySet());
+    reading.resume(begins.keySet()); // a partition that is assigned once more is still paused
     begins.forEach(reading::seek);
     Set<TopicPartition> open = new HashSet<>(begins.keySet());
     for (long began = System.nanoTime(); !open.isEmpty();) {
@@ -189,6 +225,10 @@ final class Frontier implements AutoCloseable {
 
   @Override
   public void close() {
-    if (consumer != null) consumer.close(Duration.ZERO);
+    try {
+      if (consumer != null) consumer.close(Duration.ZERO);
+    } catch (InterruptException stopped) {
+      // It is closed, and whoever stops the query has interrupted this thread.
+    }
   }
 }

@@ -6,7 +6,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.StatefulProcessorHandle;
 import org.apache.spark.sql.streaming.TTLConfig;
@@ -42,8 +41,8 @@ final class JoinState {
     this.settings = settings;
     this.handle = handle;
     this.forgetting = forgetting;
-    state = handle.getValueState("rows", Encoders.BINARY(), TTLConfig.NONE());
-    stored = handle.getMapState("parts", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    state = handle.getValueState("rows", BoundOnce.BYTES, TTLConfig.NONE());
+    stored = handle.getMapState("parts", BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE());
   }
 
   void load() {

@@ -51,7 +51,10 @@ public final class Kept {
           json, (byte[]) held.get("group"), numbered(held.get("nodes")), out);
       case "first" -> SignedTop.show(json, (byte[]) held.get("rows"), numbered(held.get("nodes")), out);
       case "only" -> SignedOnly.show(json, (byte[]) held.get("row"), out);
-      case "dedup" -> DedupProcessor.show((byte[]) held.get("given"), out);
+      case "dedup" -> {
+        if (json.get("byArrival").asBoolean()) DedupByArrival.show((byte[]) held.get("given"), out);
+        else DedupProcessor.show((byte[]) held.get("given"), out);
+      }
       default -> throw new IllegalArgumentException(json.get("operator").asText());
     }
     return out.toString();

@@ -20,9 +20,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Envelopes to signed rows, by (topic, key); as a stream from the operator's own state, as a batch without any. */
 public final class LatestByKey {
-  private static final Encoder<RecordKey> KEY = Encoders.bean(RecordKey.class);
+  private static final Encoder<RecordKey> KEY = BoundOnce.of(Encoders.bean(RecordKey.class));
   private static final Encoder<LogRecord> RECORD = Encoders.bean(LogRecord.class);
-  private static final Encoder<HeldRow> HELD = Encoders.bean(HeldRow.class);
+  private static final Encoder<HeldRow> HELD = BoundOnce.of(Encoders.bean(HeldRow.class));
   private static final Encoder<SignedRow> SIGNED = Encoders.bean(SignedRow.class);
 
   static final class Processor extends Keeper<RecordKey, LogRecord, SignedRow> {

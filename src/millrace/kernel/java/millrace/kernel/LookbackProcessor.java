@@ -8,7 +8,6 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
@@ -61,10 +60,10 @@ final class LookbackProcessor extends Keeper<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    state = getHandle().getValueState("history", Encoders.BINARY(), TTLConfig.NONE());
-    nodes = getHandle().getMapState("nodes", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    state = getHandle().getValueState("history", BoundOnce.BYTES, TTLConfig.NONE());
+    nodes = getHandle().getMapState("nodes", BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE());
     if (settings.corrects()) {
-      rows = getHandle().getMapState("rows", Encoders.LONG(), Lookup.exact(settings.event()), TTLConfig.NONE());
+      rows = getHandle().getMapState("rows", BoundOnce.LONG, Lookup.exact(settings.event()), TTLConfig.NONE());
     }
     forgetting = new Forgetting(this, getHandle());
   }

@@ -27,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * and a record that could not be understood as its place and `error`.
  */
 public final class Lookup {
-  private static final Encoder<HeldRow> HELD = Encoders.bean(HeldRow.class);
+  private static final Encoder<HeldRow> HELD = BoundOnce.of(Encoders.bean(HeldRow.class));
 
   /**
    * What holds: within an epoch the table's records are applied first, so that what an event finds does not depend on
@@ -116,7 +116,7 @@ public final class Lookup {
   static Encoder<Row> exact(StructType schema) {
     SQLConf newer = new SQLConf();
     newer.setConfString("spark.sql.datetime.java8API.enabled", "true");
-    return SQLConf.withExistingConf(newer, () -> Encoders.row(schema));
+    return SQLConf.withExistingConf(newer, () -> BoundOnce.of(Encoders.row(schema)));
   }
 
   private Lookup() {}

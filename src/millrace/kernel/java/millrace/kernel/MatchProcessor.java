@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
@@ -36,6 +35,7 @@ final class MatchProcessor extends Keeper<Row, Row, Row> {
   private transient ValueState<byte[]> state;
   private transient MapState<Long, byte[]> older;
   private transient Comparator<MatchRow> order;
+  private transient Forgetting forgetting;
 
   MatchProcessor(String told, MatchSettings settings, int keys) {
     super(told);
@@ -56,15 +56,16 @@ final class MatchProcessor extends Keeper<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    state = getHandle().getValueState("newest", Encoders.BINARY(), TTLConfig.NONE());
-    older = getHandle().getMapState("older", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    state = getHandle().getValueState("newest", BoundOnce.BYTES, TTLConfig.NONE());
+    older = getHandle().getMapState("older", BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE());
     order = MatchRow.order(settings.carriers());
+    forgetting = new Forgetting(this, getHandle());
   }
 
   @Override
   public Iterator<Row> handleInputRows(Row key, Iterator<Row> rows, TimerValues timers) {
+    List<Row> out = settings.arrival() ? forgetting.tend(key, timers) : new ArrayList<>();
     long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
-    List<Row> out = new ArrayList<>();
     List<MatchRow> timely = new ArrayList<>();
     Held held = load();
     // Against what the key had shown before this call: within it, rows are in order.
@@ -90,7 +91,7 @@ final class MatchProcessor extends Keeper<Row, Row, Row> {
     List<Row> out = new ArrayList<>();
     if (!state.exists()) return CollectionConverters.asScala(out.iterator());
     Held held = load();
-    held.timerMs = NONE;
+    if (expired.getExpiryTimeInMs() == held.timerMs) held.timerMs = NONE;
     advance(key, held, timers.getCurrentWatermarkInMs() * 1_000, out);
     return CollectionConverters.asScala(out.iterator());
   }
@@ -136,13 +137,15 @@ final class MatchProcessor extends Keeper<Row, Row, Row> {
 
   private void save(Held held, long watermarkUs) {
     long needUs = held.matching.nextUs();
-    if (needUs == NONE && settings.arrival() && held.newestUs > watermarkUs) needUs = held.newestUs;
+    boolean awaited = needUs != NONE;
+    if (!awaited && settings.arrival() && held.newestUs > watermarkUs) needUs = held.newestUs;
     if (needUs == NONE) {
       state.clear();
       return;
     }
     long needMs = Math.floorDiv(needUs + 999, 1_000L);
-    if (needMs < held.timerMs) getHandle().registerTimer(needMs);
+    if (!awaited) needMs = forgetting.timerMs(needMs);
+    if (needMs < held.timerMs) forgetting.set(needMs);
     long timerMs = Math.min(needMs, held.timerMs);
     state.update(Stored.write(FORM, out -> {
       out.writeLong(timerMs);

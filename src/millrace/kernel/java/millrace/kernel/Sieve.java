@@ -47,6 +47,10 @@ public final class Sieve implements Serializable {
     return new Sieve(n, epochsWatermarkUs);
   }
 
+  boolean isUnder(long epochsWatermarkUs) {
+    return watermarkUs == epochsWatermarkUs;
+  }
+
   /** Called from Spark's generated code. */
   public boolean passes(InternalRow row) {
     if (!row.isNullAt(2) && row.getLong(2) <= watermarkUs) return true;

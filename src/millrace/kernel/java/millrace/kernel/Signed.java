@@ -29,7 +29,7 @@ public final class Signed {
       case "consolidate" -> new Consolidation(settings, told);
       default -> throw new IllegalArgumentException(settings);
     };
-    return rows.groupBy(functions.col("key")).as(Encoders.row(KEY), Encoders.row(IN))
+    return rows.groupBy(functions.col("key")).as(BoundOnce.of(Encoders.row(KEY)), BoundOnce.of(Encoders.row(IN)))
         .transformWithState(step, TimeMode.None(), OutputMode.Update(), Encoders.row(OUT));
   }
 

@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
@@ -46,8 +45,8 @@ final class SignedAggregate extends SignedStep {
   @Override
   public void init(OutputMode mode, TimeMode time) {
     projection = UnsafeProjection.create(shape.out());
-    held = getHandle().getValueState("group", Encoders.BINARY(), TTLConfig.NONE());
-    if (shape.hasSets()) nodes = getHandle().getMapState("nodes", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    held = getHandle().getValueState("group", BoundOnce.BYTES, TTLConfig.NONE());
+    if (shape.hasSets()) nodes = getHandle().getMapState("nodes", BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE());
   }
 
   /** For people: see Kept. */

@@ -7,7 +7,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -61,10 +60,10 @@ final class SignedJoin extends SignedStep {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    held = getHandle().getValueState("sides", Encoders.BINARY(), TTLConfig.NONE());
-    leftRows = getHandle().getMapState("left", Encoders.BINARY(), Encoders.LONG(), TTLConfig.NONE());
+    held = getHandle().getValueState("sides", BoundOnce.BYTES, TTLConfig.NONE());
+    leftRows = getHandle().getMapState("left", BoundOnce.BYTES, BoundOnce.LONG, TTLConfig.NONE());
     if (!pairs) return;
-    rightRows = getHandle().getMapState("right", Encoders.BINARY(), Encoders.LONG(), TTLConfig.NONE());
+    rightRows = getHandle().getMapState("right", BoundOnce.BYTES, BoundOnce.LONG, TTLConfig.NONE());
     List<DataType> types = new ArrayList<>();
     for (var field : left.fields()) types.add(field.dataType());
     for (var field : right.fields()) types.add(field.dataType());

@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.TTLConfig;
@@ -36,7 +35,7 @@ final class SignedOnly extends SignedStep {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    held = getHandle().getValueState("row", Encoders.BINARY(), TTLConfig.NONE());
+    held = getHandle().getValueState("row", BoundOnce.BYTES, TTLConfig.NONE());
   }
 
   private static byte[] restored(byte[] state) {

@@ -7,7 +7,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -54,8 +53,8 @@ final class SignedTop extends SignedStep {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    held = getHandle().getValueState("rows", Encoders.BINARY(), TTLConfig.NONE());
-    nodes = getHandle().getMapState("nodes", Encoders.LONG(), Encoders.BINARY(), TTLConfig.NONE());
+    held = getHandle().getValueState("rows", BoundOnce.BYTES, TTLConfig.NONE());
+    nodes = getHandle().getMapState("nodes", BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE());
     List<DataType> types = new ArrayList<>();
     for (var field : schema.fields()) types.add(field.dataType());
     if (numbered) types.add(DataTypes.LongType);

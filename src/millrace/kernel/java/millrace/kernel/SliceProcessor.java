@@ -7,7 +7,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
@@ -58,7 +57,7 @@ final class SliceProcessor extends Keeper<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    state = getHandle().getValueState("slices", Encoders.BINARY(), TTLConfig.NONE());
+    state = getHandle().getValueState("slices", BoundOnce.BYTES, TTLConfig.NONE());
   }
 
   @Override

@@ -2,7 +2,6 @@ package millrace.kernel;
 
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
@@ -33,9 +32,9 @@ final class TopProcessor extends Keeper<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    best = getHandle().getValueState("best", Encoders.BINARY(), TTLConfig.NONE());
+    best = getHandle().getValueState("best", BoundOnce.BYTES, TTLConfig.NONE());
     if (settings.replacing()) {
-      all = getHandle().getMapState("all", Encoders.BINARY(), Encoders.BINARY(), TTLConfig.NONE());
+      all = getHandle().getMapState("all", BoundOnce.BYTES, BoundOnce.BYTES, TTLConfig.NONE());
     }
   }
 

@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
 /**
@@ -21,16 +22,22 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
 final class WholeStream implements MicroBatchStream, SupportsTriggerAvailableNow {
   /** An epoch without changes, which only says that the view is true up to a later position, is not made more often. */
   private static final long IDLE_NS = 4_000_000_000L;
+  /** Where no transaction ends within the limit, so many times as many records are looked at. */
+  private static final long MORE = 8;
 
   private final MicroBatchStream kafka;
   private final Frontier frontier;
+  private final String view;
   /** With availableNow: how far all were complete when the query began. */
   private Map<String, Long> reachedThen;
+  /** How far all were complete when everything of it was given to an epoch; null if that was not so. */
+  private Map<String, Long> given;
   private long saidNs = System.nanoTime() - IDLE_NS;
 
-  WholeStream(MicroBatchStream kafka, Frontier frontier) {
+  WholeStream(MicroBatchStream kafka, Frontier frontier, String view) {
     this.kafka = kafka;
     this.frontier = frontier;
+    this.view = view;
   }
 
   @Override
@@ -38,19 +45,37 @@ final class WholeStream implements MicroBatchStream, SupportsTriggerAvailableNow
     Cut from = (Cut) start;
     // In this order: what a mark speaks of can be seen when the ends are asked for.
     Map<String, Long> reached = reachedThen == null ? frontier.reached() : reachedThen;
+    boolean isIdle = reachedThen == null && reached.equals(given) && frontier.marks(from.offsets().keySet());
+    if (isIdle && (!isDue(from, reached) || from.positions().equals(reached))) return from; // which costs the broker one question
     Map<TopicPartition, Long> all = Cut.offsets(limited().latestOffset(from.kafka(kafka), ReadLimit.allAvailable()));
-    Map<TopicPartition, Long> most = Cut.offsets(limited().latestOffset(from.kafka(kafka), limit));
-    most.replaceAll((place, end) -> Math.min(end, all.getOrDefault(place, end)));
+    Map<TopicPartition, Long> most = most(from, limit, all);
     Cut cut = cut(from, reached, most, all);
-    if (cut.offsets().equals(from.offsets()) && !most.equals(all)) cut = cut(from, reached, all, all);
-    if (!cut.offsets().equals(from.offsets())) {
-      saidNs = System.nanoTime();
-      return cut;
+    for (long rows = rows(limit); cut.offsets().equals(from.offsets()) && !most.equals(all);) {
+      rows = rows < Long.MAX_VALUE / MORE ? rows * MORE : Long.MAX_VALUE;
+      most = most(from, ReadLimit.maxRows(rows), all);
+      cut = cut(from, reached, most, all);
     }
-    boolean isNews = !cut.positions().equals(from.positions());
-    if (!isNews || (reachedThen == null && System.nanoTime() - saidNs < IDLE_NS)) return from;
+    given = most.equals(all) ? reached : null;
+    boolean isNews = !cut.positions().equals(from.positions()) && (reachedThen != null || isDue(from, cut.positions()));
+    if (cut.offsets().equals(from.offsets()) && !isNews) return from;
     saidNs = System.nanoTime();
     return cut;
+  }
+
+  private boolean isDue(Cut from, Map<String, Long> now) {
+    if (System.nanoTime() - saidNs >= IDLE_NS) return true;
+    return now.entrySet().stream().anyMatch(
+        each -> Wanted.is(view, from.positions().getOrDefault(each.getKey(), 0L), each.getValue()));
+  }
+
+  private static long rows(ReadLimit limit) {
+    return limit instanceof ReadMaxRows most ? most.maxRows() : Long.MAX_VALUE;
+  }
+
+  private Map<TopicPartition, Long> most(Cut from, ReadLimit limit, Map<TopicPartition, Long> all) {
+    Map<TopicPartition, Long> found = Cut.offsets(limited().latestOffset(from.kafka(kafka), limit));
+    found.replaceAll((place, end) -> Math.min(end, all.getOrDefault(place, end)));
+    return found;
   }
 
   private Cut cut(Cut from, Map<String, Long> reached, Map<TopicPartition, Long> most, Map<TopicPartition, Long> all) {
@@ -77,8 +102,11 @@ final class WholeStream implements MicroBatchStream, SupportsTriggerAvailableNow
 
   @Override
   public void stop() {
-    frontier.close();
-    kafka.stop();
+    try {
+      frontier.close();
+    } finally {
+      kafka.stop();
+    }
   }
 
   private SupportsTriggerAvailableNow limited() { return (SupportsTriggerAvailableNow) kafka; }

@@ -3,7 +3,6 @@ package millrace.kernel;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
@@ -43,7 +42,7 @@ final class WindowProcessor extends Keeper<Row, Row, Row> {
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
-    state = getHandle().getValueState("panes", Encoders.BINARY(), TTLConfig.NONE());
+    state = getHandle().getValueState("panes", BoundOnce.BYTES, TTLConfig.NONE());
   }
 
   @Override

@@ -72,11 +72,6 @@ final class Broker implements AutoCloseable {
     return found;
   }
 
-  /** Ends what is open under these ids, and whoever has them: the producers that hold them can write no more. */
-  void fence(Collection<String> ids) {
-    if (!ids.isEmpty()) got(admin.fenceProducers(ids).all());
-  }
-
   /** The open transactions of a flow, also under ids that its ledger does not know of (it was begun anew). */
   List<String> open(String flow) {
     ListTransactionsOptions open = new ListTransactionsOptions().filterStates(List.of(TransactionState.ONGOING));

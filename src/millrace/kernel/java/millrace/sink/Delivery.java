@@ -14,6 +14,7 @@ import millrace.kernel.FailPoint;
 import org.apache.hadoop.fs.Path;
 import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.InvalidPidMappingException;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.InvalidTxnStateException;
@@ -79,6 +80,18 @@ public final class Delivery {
       committers = new Committers(options, timeoutMs);
     }
     settled.clear();
+    try {
+      settle();
+    } catch (ApiException ended) {
+      if (!isSomebodyElses(ended)) throw ended;
+      refuseReplaced(); // a newer driver was at the same transactions
+      throw ended;
+    }
+    begun = true;
+  }
+
+  /** Commits what is prepared, and ends everything else that is open. */
+  private void settle() throws IOException {
     ledger.own(self); // before it looks what is prepared, as others look whether they own it after they prepared
     for (Ledger.Prepared each : ledger.prepared()) complete(each);
     refuseOlder();
@@ -88,8 +101,15 @@ public final class Delivery {
     Set<String> known = broker.described(ids).keySet();
     FailPoint.BEFORE_FENCE.reached(options.flow());
     refuseReplaced();
-    broker.fence(known);
-    begun = true;
+    committers.fence(known);
+  }
+
+  /** Whether a transaction could not be ended because another producer has its id, or has ended it. */
+  private static boolean isSomebodyElses(ApiException ended) {
+    return ended instanceof ProducerFencedException
+        || ended instanceof InvalidProducerEpochException
+        || ended instanceof InvalidTxnStateException
+        || ended instanceof InvalidPidMappingException;
   }
 
   private void refuseReplaced() throws IOException {
@@ -191,10 +211,8 @@ public final class Delivery {
     FailPoint.AFTER_SOME_COMMITS.reached(options.flow());
     try {
       committers.commit(epoch.transactions());
-    } catch (ProducerFencedException
-        | InvalidProducerEpochException
-        | InvalidTxnStateException
-        | InvalidPidMappingException ended) {
+    } catch (ApiException ended) {
+      if (!isSomebodyElses(ended)) throw ended;
       refuseReplaced(); // the other one has committed it
       complete(epoch); // or says that it is torn
       if (isDelivered(epoch)) return;

@@ -1,0 +1,137 @@
+"""How fresh a lake table is: from a change in PostgreSQL, through capture and topic, to the version that has it.
+
+    python -m bench.lake --freshness [--rate 1000] [--seconds 60] [--formats delta,iceberg]
+
+Each change says when it was made and carries the next number; half are new rows, half change one of the last 10,000.
+The first version that has a number is when it became visible. One machine, one clock. What the table holds in the end
+is compared with PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+
+from bench.capture import project
+from millrace.config import Settings
+from millrace.lakehouse import Catalog, LakeTable
+from millrace.lakehouse.asking import connected, words
+from millrace.local import address
+
+LIMIT_S = 900.0
+LOOK_S = 0.5
+RECENT = 10_000
+PER_TRANSACTION = 20
+WARM_S = 20.0
+APP = """\
+import millrace as mr
+
+app = mr.App("{name}")
+db = app.capture("{name}", tables=["changes"])
+db.changes.to(mr.lake("{name}", format="{kind}"))
+"""
+_INSERT = "INSERT INTO changes SELECT n, n, clock_timestamp() FROM generate_series(%s, %s) n"
+_UPDATE = (
+    "UPDATE changes SET n = new.n, at = clock_timestamp() "
+    "FROM unnest(%s::bigint[], %s::bigint[]) new(id, n) WHERE changes.id = new.id"
+)
+
+
+class Freshness:
+    """One format: a database of its own, and a run that keeps a lake table of it."""
+
+    def __init__(self, settings: Settings, kind: str) -> None:
+        self.settings, self.kind, self.name, self.number = settings, kind, f"fresh_{kind}", 0
+        self.ids: list[int] = []
+        server = address(settings, "postgres")
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {self.name}")
+        self.url = server.rpartition("/")[0] + f"/{self.name}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE changes (id bigint PRIMARY KEY, n bigint, at timestamptz)")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        (self.settings.folder / f"{self.name}.py").write_text(APP.format(name=self.name, kind=self.kind))
+        command = [sys.executable, "-m", "millrace", "run", f"{self.name}:app"]
+        with (self.settings.folder / f"{self.name}.out").open("wb") as out:
+            process = subprocess.Popen(command, cwd=self.settings.folder, stdout=out, stderr=out)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def change(self, rate: int, seconds: float) -> None:
+        draw, started = random.Random(rate), time.monotonic()
+        with psycopg.connect(self.url) as connection:
+            for place in range(int(rate * seconds) // PER_TRANSACTION):
+                time.sleep(max(0.0, started + place * PER_TRANSACTION / rate - time.monotonic()))
+                half = PER_TRANSACTION // 2
+                recent = self.ids[-RECENT:]
+                changed = draw.sample(recent, min(half, len(recent)))
+                numbers = range(self.number, self.number + len(changed))
+                connection.execute(_UPDATE, (changed, list(numbers)))
+                first, last = self.number + len(changed), self.number + PER_TRANSACTION - 1
+                connection.execute(_INSERT, (first, last))
+                connection.commit()
+                self.ids += range(first, last + 1)
+                self.number = last + 1
+
+    def wait(self) -> None:
+        """Until the table has the last change."""
+        deadline, catalog = time.monotonic() + LIMIT_S, Catalog(self.settings)
+        while True:
+            if self.name in catalog.names():
+                with catalog.opened(self.name) as table:
+                    (found,) = _asked(table, "SELECT max(n) FROM {}")[0]
+                if found == self.number - 1:
+                    return
+            assert time.monotonic() < deadline, (self.settings.folder / f"{self.name}.out").read_text()
+            time.sleep(LOOK_S)
+
+    def measured(self, after: int) -> dict[str, float]:
+        """Seconds of the changes after that number."""
+        waits: list[float] = []
+        with Catalog(self.settings).opened(self.name) as table:
+            for version in table.versions():
+                held = _asked(table, f"SELECT n, epoch(at) FROM {{}} WHERE n > {after}", version)
+                waits += [version.at.timestamp() - at for _, at in held]
+                after = max([after, *(n for n, _ in held)])
+            (count, total), files = _asked(table, "SELECT count(*), sum(n) FROM {}")[0], table.files()
+        with psycopg.connect(self.url) as connection:
+            wanted = connection.execute("SELECT count(*), sum(n) FROM changes").fetchone()
+        assert (count, int(total)) == (wanted and (wanted[0], int(wanted[1])))
+        waits.sort()
+        told = {f"p{q}_s": round(waits[int(len(waits) * q / 100)], 2) for q in (50, 99)}
+        return {**told, "changes": len(waits), "files": len(files)}
+
+
+def _asked(table: LakeTable, query: str, version: Any = None) -> list[tuple[Any, ...]]:
+    scan = words(table, version)
+    with connected(scan) as connection:
+        found: list[tuple[Any, ...]] = connection.sql(query.format(scan)).fetchall()
+    return found
+
+
+def freshness(formats: list[str], rate: int, seconds: float) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    with project() as settings:
+        for kind in formats:
+            bench = Freshness(settings, kind)
+            with bench.running():
+                bench.change(rate, WARM_S)
+                bench.wait()
+                before = bench.number - 1
+                bench.change(rate, seconds)
+                bench.wait()
+            figures[kind] = bench.measured(before)
+            print(f"freshness {kind:8} at {rate:,} changes/s: {figures[kind]}", flush=True)
+    return figures

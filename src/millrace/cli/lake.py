@@ -1,0 +1,290 @@
+"""`millrace lake …`: the tables of the lakehouse, their history, and SQL over them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millrace import durations
+from millrace.cli.arguments import lsn, moment
+from millrace.cli.output import Commands, command, json_option, listing, noun, plain, say
+from millrace.config import Settings
+from millrace.errors import UsageInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millrace.lakehouse import LakeTable, Version
+
+FORMATS = ("table", "json", "csv", "parquet")
+# A table on the terminal; whoever wants more asks for another format.
+MOST_SHOWN = 1_000
+_QUERY = "millrace lake query"
+
+
+def add(commands: Commands) -> None:
+    lake = noun(commands, "lake", "tables of the lakehouse: list and describe them, ask them, also as they were")
+    json_option(command(lake, "list", list_tables, "list the tables"))
+
+    added = command(lake, "describe", describe, "show a table's columns, files, and how far it holds its flow")
+    added.add_argument("table")
+    json_option(added)
+
+    added = command(lake, "history", history, "list a table's versions, the newest first")
+    added.add_argument("table")
+    json_option(added)
+
+    added = command(lake, "query", query, "run a query of DuckDB's SQL, in which tables are called by their names")
+    added.add_argument("sql", help="SELECT …")
+    added.add_argument("--format", choices=FORMATS, default="table", help="default: table")
+    added.add_argument("--out", type=Path, metavar="FILE", help="write there; Parquet needs it")
+    when = added.add_mutually_exclusive_group()
+    when.add_argument("--version", type=int, dest="number", metavar="N", help="the tables as that version has them")
+    when.add_argument("--time", metavar="TIME", help='as they were then: 2026-01-31T12:00, or "10 minutes ago"')
+    when.add_argument(
+        "--offset", metavar="[PARTITION:]OFFSET", help="as of the first version that holds that record of the topic"
+    )
+    when.add_argument("--lsn", help="as of the first version that holds all that was committed by then (0/16E8F58)")
+
+    added = command(lake, "compact", compact, "write small files together, and let old versions go if asked to")
+    added.add_argument("table")
+    added.add_argument(
+        "--keep", metavar="DURATION", help='let go of versions that were replaced longer ago, like "30 days"'
+    )
+    json_option(added)
+
+    added = command(lake, "archive", archive, "add what a topic holds to a table: bytes, headers, times and offsets")
+    added.add_argument("topic")
+    added.add_argument("--table", metavar="NAME", help="default: the topic's name, with _ for what a name cannot have")
+    added.add_argument("--format", choices=("delta", "iceberg"), default="delta", help="of a table that is made")
+    added.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    added.add_argument("--every", metavar="DURATION", default="1 minute", help="with --follow; default: 1 minute")
+    added = command(lake, "restore", restore, "write an archive into another topic, and go on with the live one")
+    added.add_argument("table")
+    added.add_argument("--into", required=True, metavar="TOPIC", help="it is made if it is not there")
+
+
+def archive(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse import Catalog
+    from millrace.lakehouse.archive import follow, named
+    from millrace.log import Log
+
+    name = args.table or named(args.topic)
+    catalog, pause_s = Catalog(settings), durations.milliseconds(args.every) / 1000
+
+    def wait() -> bool:
+        time.sleep(pause_s)
+        return True
+
+    with contextlib.closing(catalog.table(name, catalog.format(name) or args.format)) as table:
+        for added in follow(Log(settings), args.topic, table, wait if args.follow else None):
+            if added or not args.follow:
+                print(f"{name}: {added:,} records of {args.topic} added", flush=True)
+
+
+def restore(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse import Catalog
+    from millrace.lakehouse.archive import restore as restored
+    from millrace.log import Log
+
+    with Catalog(settings).opened(args.table) as table:
+        print(f"{args.into}: {restored(Log(settings), table, args.into):,} records written")
+
+
+def list_tables(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse import Catalog
+
+    catalog, rows = Catalog(settings), []
+    for name in catalog.names():
+        with catalog.opened(name) as table:
+            rows.append(_summary(table))
+    columns = ("table", "format", "version", "at", "rows", "files", "bytes", "epoch")
+    listing(args, columns, rows, "no tables; a flow with a sink mr.lake(…) makes them when it runs")
+
+
+def _summary(table: LakeTable) -> dict[str, Any]:
+    files, note, versions = table.files(), table.note(), table.versions()
+    return {
+        "table": table.name,
+        "format": table.format,
+        "version": table.version,
+        "at": versions[-1].at if versions else None,
+        "rows": sum(each.rows for each in files),
+        "files": len(files),
+        "bytes": sum(each.size_bytes for each in files),
+        "epoch": None if note is None else note.epoch,
+    }
+
+
+def describe(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse import Catalog
+    from millrace.lakehouse.compacting import SMALL_BYTES, debt
+    from millrace.lakehouse.moments import topics_of
+    from millrace.lakehouse.retention import size_bytes
+
+    with Catalog(settings).opened(args.table) as table:
+        note, files = table.note(), table.files()
+        columns = {each.name: each.dataType.simpleString() for each in table.columns.fields}
+        facts: dict[str, Any] = {
+            **_summary(table),
+            "folder": str(table.folder),
+            "partition_by": list(table.partition_by),
+            "history_bytes": size_bytes(table) - sum(each.size_bytes for each in files),
+            "small_files": sum(each.size_bytes < SMALL_BYTES for each in files),
+            "compaction_debt_files": debt(table),
+            "flow": None if note is None else note.flow,
+            "holds": {} if note is None else topics_of(note),
+        }
+    if args.json:
+        print(json.dumps({**facts, "columns": columns}, default=plain, indent=2))
+        return
+    for name, value in facts.items():
+        print(f"{name.replace('_', ' '):21} {_shown(value)}")
+    listing(args, ("column", "type"), [{"column": name, "type": kind} for name, kind in columns.items()], "")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, dict):
+        return ", ".join(_places(topic, parts) for topic, parts in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _places(topic: str, parts: dict[int, int]) -> str:
+    return f"{topic} up to " + " ".join(f"{number}:{end}" for number, end in sorted(parts.items()))
+
+
+def history(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse import Catalog
+    from millrace.lakehouse.moments import topics_of
+
+    with Catalog(settings).opened(args.table) as table:
+        versions = table.versions()
+    rows = [
+        {
+            "version": each.number,
+            "at": each.at,
+            "operation": each.operation,
+            "epoch": None if each.note is None else each.note.epoch,
+            "holds": None if each.note is None else topics_of(each.note),
+        }
+        for each in reversed(versions)
+    ]
+    if not args.json:
+        rows = [{**row, "holds": row["holds"] and _shown(row["holds"])} for row in rows]
+    listing(args, ("version", "at", "operation", "epoch", "holds"), rows, f"{args.table} has no versions yet")
+
+
+def query(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse.asking import asked
+
+    if args.format == "parquet" and args.out is None:
+        raise UsageInvalid(reason="Parquet is written to a file; name it with --out", command=_QUERY)
+
+    def choose(table: LakeTable) -> Version | None:
+        version = _chosen(args, settings, table)
+        if version is not None:
+            at = version.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            say(f"{table.name}: version {version.number} of {at} UTC")
+        return version
+
+    with asked(settings, args.sql, choose) as found:
+        if args.format == "parquet":
+            found.write_parquet(str(args.out))
+        elif args.out is not None:
+            with args.out.open("w", encoding="utf-8", newline="") as file:
+                _print(found, args.format, file)
+        else:
+            _print(found, args.format, sys.stdout)
+
+
+def _chosen(args: argparse.Namespace, settings: Settings, table: LakeTable) -> Version | None:
+    from millrace.lakehouse import moments
+
+    if args.number is not None:
+        return moments.numbered(table, args.number)
+    if args.time is not None:
+        return moments.of_time(table, moment("--time", args.time, _QUERY))
+    if args.offset is not None:
+        number, _, offset = args.offset.rpartition(":")
+        if not (number or "0").isdecimal() or not offset.isdecimal():
+            raise UsageInvalid(reason=f"--offset {args.offset} is no offset like 4711 or 0:4711", command=_QUERY)
+        return moments.that_holds(table, None, {int(number or 0): int(offset) + 1}, f"offset {args.offset}")
+    return None if args.lsn is None else _at_lsn(args.lsn, settings, table)
+
+
+def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
+    from millrace.lakehouse import moments
+    from millrace.lakehouse.positions import ends_at
+    from millrace.log import Log
+
+    position = lsn("--lsn", text, _QUERY)
+    note = table.note()
+    topics = {} if note is None else moments.topics_of(note)
+    if len(topics) != 1:
+        reason = f"{table.name} is not a captured table's, and so has no LSN"
+        raise UsageInvalid(reason=reason, command=_QUERY)
+    (outside,) = topics
+    ends = ends_at(Log(settings), settings.unnamed(outside) or outside, position)
+    return moments.that_holds(table, outside, ends, f"LSN {text}")
+
+
+def _print(found: Any, format: str, file: Any) -> None:
+    if format == "json":
+        for row in _rows(found):
+            print(json.dumps(row, default=plain, ensure_ascii=False), file=file)
+    elif format == "csv":
+        writer = csv.DictWriter(file, fieldnames=list(found.columns))
+        writer.writeheader()
+        for row in _rows(found):
+            writer.writerow({name: _cell(value) for name, value in row.items()})
+    else:
+        rows = [{name: _cell(value) for name, value in row.items()} for row in _rows(found.limit(MOST_SHOWN + 1))]
+        listing(argparse.Namespace(json=False), list(found.columns), rows[:MOST_SHOWN], "no rows")
+        if len(rows) > MOST_SHOWN:
+            say(f"these are the first {MOST_SHOWN:,}; --format json, csv or parquet has all")
+
+
+def _rows(found: Any) -> Iterator[dict[str, Any]]:
+    for batch in found.to_arrow_reader():
+        yield from batch.to_pylist()
+
+
+def _cell(value: Any) -> Any:
+    """Numbers as they are; times as ISO 8601; what has parts as JSON."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=plain, ensure_ascii=False)
+    return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
+def compact(args: argparse.Namespace, settings: Settings) -> None:
+    from millrace.lakehouse import Catalog
+    from millrace.lakehouse.compacting import compact as compacted
+    from millrace.lakehouse.retention import forget
+    from millrace.sinks.lake import LEAST_KEPT
+
+    keep = None if args.keep is None else durations.parse(args.keep)
+    if keep is not None and keep < LEAST_KEPT:
+        reason = f"--keep {args.keep} is less than an hour, and may take files from a flow that is writing"
+        raise UsageInvalid(reason=reason, command="millrace lake compact")
+    with Catalog(settings).opened(args.table) as table:
+        done = compacted(table)
+        gone = None if keep is None else forget(table, datetime.now(UTC) - keep)
+        facts = {"table": table.name, "files": done.files, "into": done.into, "version": table.version, "gone": gone}
+    if args.json:
+        print(json.dumps(facts))
+        return
+    said = f"{done.files:,} small files are now {done.into:,}" if done.files else "no files to write together"
+    print(f"{args.table}: {said}" + ("" if gone is None else f"; {gone:,} files of older versions went"))

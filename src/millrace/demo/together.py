@@ -1,0 +1,131 @@
+"""Several applications at once, on one Spark session: each is a run with its own flows and checkpoints, as it would be
+alone, and they share one JVM, because four of them would not fit a small machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from types import TracebackType
+
+import psutil
+from pyspark.sql import SparkSession
+
+from millrace import local
+from millrace.config import Settings
+from millrace.engine import Run
+from millrace.engine.session import close, kill, session
+from millrace.errors import MillraceError
+from millrace.flow import App
+from millrace.local.process import resident_bytes
+
+# What an epoch of a small flow keeps a core busy for. With many flows each looks for records so much less often that
+# all of them together leave the machine some air.
+_EPOCH_S = 0.4
+_LEAST_TRIGGER_S = 0.5
+# Kafka, Spark with its heap full, and this process, before the first application: estimated with room to spare, as
+# those of the applications in `tour` are.
+BASE_MB = 1_900
+
+_MB = 2**20
+
+# What an application needs beside the servers, and the settings that say where that is.
+Beside = Callable[[], AbstractContextManager[Mapping[str, str]]]
+
+
+def application(name: str) -> App:
+    found: App = import_module(f"{__package__}.{name}").app
+    return found
+
+
+def beside(name: str) -> AbstractContextManager[Mapping[str, str]]:
+    needed: Beside = getattr(import_module(f"{__package__}.{name}"), "beside", lambda: nullcontext({}))
+    return needed()
+
+
+def fitting(wanted: Mapping[str, int], free_mb: int) -> tuple[str, ...]:
+    """Of applications and the MB that each takes, the first ones that fit; the very first is always tried."""
+    found: list[str] = []
+    taken_mb = BASE_MB
+    for name, own_mb in wanted.items():
+        if found and taken_mb + own_mb > free_mb:
+            break
+        taken_mb += own_mb
+        found.append(name)
+    return tuple(found)
+
+
+def free_mb() -> int:
+    return int(psutil.virtual_memory().available // _MB)
+
+
+def used_mb(settings: Settings) -> dict[str, int]:
+    """What runs here takes, in MB: each server, and this process with its JVM and its consoles."""
+    servers = [each for each in local.status(settings) if each.state == "running"]
+    own = psutil.Process()
+    children = {child.pid for child in own.children(recursive=True)}
+    within_mb = sum(each.memory_mb or 0 for each in servers if each.pid in children)
+    found = {each.server: each.memory_mb or 0 for each in servers}
+    return {**found, "Spark and consoles": max(0, resident_bytes(own) // _MB - within_mb)}
+
+
+class Together:
+    """The runs of some applications. Use it as a context around `begin` and `start`: leaving it stops what runs,
+    cleanly, or at once after an interrupt."""
+
+    def __init__(self, apps: Sequence[App], settings: Settings) -> None:
+        made = {app.name: Run(app, settings) for app in apps}
+        self.flows = sum(len(run.planned) for run in made.values())
+        trigger_s = max(_LEAST_TRIGGER_S, self.flows * _EPOCH_S / (os.cpu_count() or 1))
+        for run in made.values():
+            run.trigger = f"{round(trigger_s * 1000)} milliseconds"
+        self.settings, self.runs, self.trigger_s = settings, made, trigger_s
+        self._spark: SparkSession | None = None
+        self._started: list[Run] = []
+
+    def begin(self) -> None:
+        """Topics and captures, then the session. It has slots for all that is in real time: each run counts only its
+        own when it starts a flow."""
+        for run in self.runs.values():
+            run.prepare()
+        slots = sum(run.slots_wanted() for run in self.runs.values())
+        self._spark = session(self.settings, None, self.settings.named("demo"), slots)
+        for run in self.runs.values():
+            run.spark = self._spark
+
+    def start(self, name: str) -> None:
+        run = self.runs[name]
+        self._started.append(run)
+        run.start()
+
+    def poll(self) -> None:
+        for run in self._started:
+            run.poll()
+
+    def stop(self) -> None:
+        """Everything after its epoch. What ended a flow by itself is raised when all have stopped."""
+        failures = []
+        while self._started:
+            try:
+                self._started.pop().stop()
+            except MillraceError as failure:
+                failures.append(failure)
+        if self._spark is not None:
+            close(self._spark)
+            self._spark = None
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None and not issubclass(kind, MillraceError):
+            kill()  # a call into the JVM may have been interrupted
+            return
+        try:
+            self.stop()
+        except MillraceError:
+            if error is None:  # otherwise that is the one to tell about
+                raise

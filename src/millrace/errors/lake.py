@@ -1,0 +1,68 @@
+"""The lakehouse: its tables, their versions, and questions to them."""
+
+from __future__ import annotations
+
+from millrace.errors.base import ServerError, UserError
+
+
+class LakeConflict(ServerError):
+    code = "MR-LAKE-CONFLICT"
+    text = "the next version of lake table {table!r} could not be committed: {reason}"
+    fix = "nothing has changed; it is tried again on what the other one wrote"
+
+
+class LakeTaken(UserError):
+    code = "MR-LAKE-TAKEN"
+    text = "sink {sink!r} is to write to the lake table {table!r}, which {flow} writes"
+    fix = "name another table, or move that one away"
+
+
+class LakeCatalogUnreachable(ServerError):
+    code = "MR-LAKE-CATALOG-UNREACHABLE"
+    text = "the catalog of the Iceberg tables does not answer ({reason})"
+    fix = "start it with `millrace up postgres`, or mend [lake] catalog in millrace.toml"
+
+
+class LakeTableUnknown(UserError):
+    code = "MR-LAKE-TABLE-UNKNOWN"
+    text = "the lake has no table {table!r}{hint}"
+    fix = "`millrace lake list` shows those that it has"
+
+
+class LakeVersionUnknown(UserError):
+    code = "MR-LAKE-VERSION-UNKNOWN"
+    text = "lake table {table!r} has no version for {asked}: {reason}"
+    fix = "`millrace lake history {table}` shows those that it has"
+
+
+class LakeQueryInvalid(UserError):
+    code = "MR-LAKE-QUERY-INVALID"
+    text = "DuckDB does not take this query: {reason}"
+    fix = "{remedy}"
+
+
+class LakeQueryTooSlow(UserError):
+    code = "MR-LAKE-QUERY-TOO-SLOW"
+    text = "the query took more than {seconds} s"
+    fix = "ask for less; `millrace lake query` takes its time"
+
+
+class LakeMomentInvalid(UserError):
+    code = "MR-LAKE-MOMENT-INVALID"
+    text = "{given!r} is neither a version nor a time"
+    fix = 'write newest, the number of a version, a time like 2026-01-31T12:00, or "10 minutes ago"'
+
+
+class ArchiveGap(UserError):
+    code = "MR-ARCHIVE-GAP"
+    text = (
+        "offsets {first} to {end} of partition {partition} of topic {topic!r} are in no archive, and Kafka no longer "
+        "has them"
+    )
+    fix = "archive the rest into another table, and more often than records expire"
+
+
+class ArchiveUnfit(UserError):
+    code = "MR-ARCHIVE-UNFIT"
+    text = "lake table {table!r} does not fit topic {topic!r}: {reason}"
+    fix = "name another one"

@@ -1,0 +1,184 @@
+"""Small files written together into larger ones, in one commit that changes no row. Readers of older versions keep the
+old files; a flow that writes meanwhile is not disturbed: who commits second begins again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from millrace.errors import LakeConflict
+from millrace.failpoint import FailPoint
+from millrace.lakehouse.footers import Footer, footers
+from millrace.lakehouse.retention import LEFT_S
+from millrace.lakehouse.table import DATA, Committed, DataFile, LakeTable
+
+# What is smaller than the first is written together, up to about the second.
+SMALL_BYTES = 32 * 1024 * 1024
+TARGET_BYTES = 128 * 1024 * 1024
+FOLDER = "compacted"
+TRIES = 5
+# Who writes only files of about the same size together waits until there are so many.
+AT_ONCE_FILES = 8
+_ROWS_A_GROUP = 128 * 1024
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """How many files were written together, and into how many."""
+
+    files: int
+    into: int
+
+
+def debt(table: LakeTable) -> int:
+    """How many files would be written together by whoever writes only those of about the same size."""
+    return sum(len(group) for group in _groups(table, alike=True, exactly=False))
+
+
+def compact(
+    table: LakeTable,
+    *,
+    alike: bool = False,
+    place: str = FOLDER,
+    turn: AbstractContextManager[object] | None = None,
+    ended: Callable[[], bool] = lambda: False,
+) -> Compacted:
+    """Of a table that is loaded. With `alike`, only where there are some of about the same size: so a row is written
+    again a few times in all, and not each time. `place` is the folder below `DATA` for what is written. What is
+    committed is committed while `turn` is held; `ended` says whether to leave it."""
+    sweep(table, FOLDER)
+    for _ in range(TRIES):
+        groups = list(_groups(table, alike=alike))
+        if not groups:
+            return Compacted(0, 0)
+        folder = table.folder / DATA / place / f"{table.version + 1}-{uuid.uuid4().hex[:8]}"
+        folder.mkdir(parents=True)
+        try:
+            for number, group in enumerate(groups):
+                if ended():
+                    return _left(folder)
+                _write(table, group, folder / f"{number}.parquet")
+            FailPoint.LAKE_COMPACTING.reached(f"{table.format}:{table.name}")
+            with turn or contextlib.nullcontext():
+                done = _commit(table, folder, [each.path for group in groups for each in group])
+        except BaseException:
+            _left(folder)
+            raise
+        if done is not None:
+            FailPoint.LAKE_COMPACTED.reached(f"{table.format}:{table.name}")
+            return done
+        _left(folder)
+        table.load()
+    raise LakeConflict(table=table.name, reason="somebody else committed first, again and again")
+
+
+def _left(folder: Path) -> Compacted:
+    for path in folder.parent.glob(f"*-{folder.name.partition('-')[2]}"):  # it may be called otherwise by now
+        shutil.rmtree(path, ignore_errors=True)
+    return Compacted(0, 0)
+
+
+def _commit(table: LakeTable, folder: Path, old: Sequence[str]) -> Compacted | None:
+    """On what others wrote meanwhile, as long as the files are still there and have the table's columns; None if they
+    are not. A folder is called by the version that it becomes."""
+    columns = table.columns
+    for _ in range(TRIES):
+        table.load()
+        if table.columns != columns or not set(old) <= {each.path for each in table.files()}:
+            return None
+        folder = folder.rename(folder.with_name(f"{table.version + 1}-{folder.name.partition('-')[2]}"))
+        new = sorted(str(path.relative_to(table.folder)) for path in folder.iterdir())
+        with contextlib.suppress(LakeConflict):
+            note = table.note()
+            own = None if note is None else replace(note, own=f"{folder.parent.name}/{folder.name}")
+            table.commit(Committed(own, new, old, same=True))
+            return Compacted(len(old), len(new))
+    return None
+
+
+def _groups(table: LakeTable, *, alike: bool, exactly: bool = True) -> Iterator[list[DataFile]]:
+    """Files that become one: small, and of the same values of the columns that divide them. Commits may tell only the
+    beginning of these; `exactly` the files themselves are asked."""
+    small = [each for each in table.files() if each.size_bytes < SMALL_BYTES]
+    least = AT_ONCE_FILES if alike else 2
+    if len(small) < least:
+        return
+    sorts: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
+    divided = table.partition_by
+    asked = divided and exactly
+    told: Sequence[Footer | DataFile] = footers(table.folder, [each.path for each in small]) if asked else small
+    values = {each.path: tuple(each.low.get(name) for name in divided) for each in told}
+    for each in small:
+        size = int(math.log(max(1, each.size_bytes), AT_ONCE_FILES)) if alike else 0
+        sorts[(size, *values.get(each.path, ()))].append(each)
+    for files in sorts.values():
+        group: list[DataFile] = []
+        for each in files:
+            if group and sum(one.size_bytes for one in group) + each.size_bytes > TARGET_BYTES:
+                yield from [group] if len(group) >= least else []
+                group = []
+            group.append(each)
+        if len(group) >= least:
+            yield group
+
+
+def _write(table: LakeTable, files: Sequence[DataFile], path: Path) -> str:
+    """In bounded memory: some rows at a time."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = table.arrow()
+    with parquet.ParquetWriter(path, schema, compression="snappy", store_schema=False) as writer:
+        held: list[Any] = []
+        for each in files:
+            with parquet.ParquetFile(table.folder / each.path) as file:
+                for batch in file.iter_batches(_ROWS_A_GROUP):
+                    held.append(_fitted(batch, schema))
+                    if sum(one.num_rows for one in held) >= _ROWS_A_GROUP:
+                        writer.write_table(pyarrow.Table.from_batches(held, schema))
+                        held = []
+        if held:
+            writer.write_table(pyarrow.Table.from_batches(held, schema))
+    return str(path.relative_to(table.folder))
+
+
+def _fitted(batch: Any, schema: Any) -> Any:
+    """With the columns that the table has now: older files may lack some, and have narrower types."""
+    import pyarrow
+
+    columns = [
+        batch.column(each.name).cast(each.type)
+        if each.name in batch.schema.names
+        else pyarrow.nulls(batch.num_rows, each.type)
+        for each in schema
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def sweep(table: LakeTable, folder: str) -> None:
+    """Removes what was left below a folder of `DATA`. What is there is called by the version that it was to become:
+    where that is not there, or says that it came of another one there, nobody will ever read it."""
+    place = table.folder / DATA / folder
+    paths = [] if not place.is_dir() else [each for each in place.iterdir() if _age_s(each) > LEFT_S]
+    if not paths:
+        return
+    said = {each.number: each.note.written for each in table.versions() if each.note is not None}
+    # Others repeat the note of the version before, and say nothing of their own files.
+    said = {number: name for number, name in said.items() if name.partition("/")[2].startswith(f"{number}-")}
+    for path in paths:
+        number, name = path.name.partition("-")[0], f"{folder}/{path.name}"
+        if number.isdecimal() and (int(number) > table.version or said.get(int(number), name) != name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime

@@ -1,0 +1,265 @@
+"""Delta Lake tables, by `deltalake`. The ledger's entry of an epoch is a `txn` action, which outlives the log's
+clean-up, and beside it words of the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from millrace.errors import LakeConflict
+from millrace.lakehouse.footers import Footer, footers, text_bounds
+from millrace.lakehouse.table import NOTE, Committed, DataFile, LakeTable, Note, Version
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructField, StructType
+
+LOG = "_delta_log"
+_APP = "millrace"
+# The note is nearly always in the last commit; who comes in between is few.
+_FIRST_LOOK = 16
+_FOR_EVER_S = 100 * 365 * 24 * 3600
+# What a reader of bare files need not know.
+_HARMLESS = {"timestampNtz"}
+
+
+class Delta(LakeTable):
+    format: ClassVar[str] = "delta"
+    grows: ClassVar[bool] = False
+
+    _table: DeltaTable
+
+    def load(self) -> bool:
+        from deltalake import DeltaTable
+
+        if not (self.folder / LOG).is_dir() or not DeltaTable.is_deltatable(str(self.folder)):
+            return False
+        self._table = DeltaTable(str(self.folder))
+        return True
+
+    def create(self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None) -> None:
+        from deltalake import DeltaTable, Schema
+
+        self._table = DeltaTable.create(
+            str(self.folder),
+            Schema.from_json(columns.json()),
+            mode="error",
+            partition_by=list(partition_by),
+            name=self.name,
+            configuration=_keeping(keep),
+        )
+
+    def keeps(self, keep: timedelta | None) -> None:
+        wanted = _keeping(keep)
+        if not wanted.items() <= dict(self._table.metadata().configuration).items():
+            self._table.alter.set_table_properties(wanted)
+            self._table.update_incremental()
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    @property
+    def columns(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self._table.schema().to_json()))
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return tuple(self._table.metadata().partition_columns)
+
+    def add(self, fields: Iterable[StructField]) -> None:
+        from deltalake import Field
+
+        self._table.alter.add_columns([Field.from_json(each.json()) for each in fields])
+        self._table.update_incremental()
+
+    def grow(self, columns: StructType) -> None:
+        raise NotImplementedError  # `commit` with columns
+
+    def files(self, version: Version | None = None) -> list[DataFile]:
+        import pyarrow
+
+        found = pyarrow.table(self._at(version).get_add_actions(flatten=True)).to_pylist()
+        return [
+            DataFile(
+                row["path"],
+                row["size_bytes"],
+                row["num_records"] or 0,
+                {name[4:]: value for name, value in row.items() if name.startswith("min.") and value is not None},
+                {name[4:]: value for name, value in row.items() if name.startswith("max.") and value is not None},
+            )
+            for row in found
+        ]
+
+    def note(self) -> Note | None:
+        number = self._table.transaction_version(_APP)
+        for limit in (_FIRST_LOOK, None):
+            for commit in self._table.history(limit):
+                if (note := Note.of(commit.get(NOTE))) is not None:
+                    return note
+        # The log before was cleaned up: its number is known, and what was read for it is not.
+        return None if number is None else Note("", number, "", "")
+
+    def commit(self, what: Committed) -> None:
+        from deltalake import CommitProperties, Schema
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+        now, divided, columns = _now_ms(), self.partition_by, what.columns or self.columns
+        added = [
+            AddAction(
+                each.path,
+                each.size_bytes,
+                {name: _partition_value(each, name) for name in divided},
+                each.modified_ms,
+                not what.same,
+                _statistics(each),
+            )
+            for each in footers(self.folder, what.files)
+        ]
+        values = self._partition_values() if divided else {}
+        removed = [RemoveAction(path, not what.same, now, None, values.get(path, {})) for path in what.gone]
+        properties = CommitProperties(
+            custom_metadata={} if what.note is None else {NOTE: what.note.text()},
+            max_commit_retries=0,
+            app_transactions=[] if what.note is None else [Transaction(_APP, what.note.epoch, now)],
+        )
+        try:
+            self._table.create_write_transaction(
+                [*added, *([] if what.columns is not None else removed)],
+                "append" if what.columns is None else "overwrite",
+                Schema.from_json(columns.json()),
+                list(divided),
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise LakeConflict(table=self.name, reason="somebody else committed first") from error
+        self._table.update_incremental()
+
+    def _partition_values(self) -> dict[str, dict[str, str | None]]:
+        import pyarrow
+
+        rows = pyarrow.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        names = self.partition_by
+        return {row["path"]: {name: _partition_text(row[f"partition.{name}"]) for name in names} for row in rows}
+
+    def versions(self) -> list[Version]:
+        found = [
+            Version(
+                each["version"],
+                each["version"],
+                datetime.fromtimestamp(each["timestamp"] / 1000, UTC),
+                str(each.get("operation", "")).lower(),
+                Note.of(each.get(NOTE)),
+            )
+            for each in self._table.history()
+        ]
+        return sorted(found, key=lambda version: version.number)
+
+    def scan(self, version: Version | None = None) -> str:
+        at = "" if version is None else f", version={version.number}"
+        return f"delta_scan({_quoted(self.folder)}{at})"
+
+    def bare(self, version: Version | None = None) -> bool:
+        told = self._at(version).protocol()
+        further = set(told.reader_features or ()) - _HARMLESS
+        # By 2 columns may be called otherwise; by 3, whatever the features say. Empty texts that divide files are null.
+        return told.min_reader_version != 2 and not further and not self.partition_by
+
+    def whole(self, version: Version) -> bool:
+        return all(Path(path).exists() for path in self._at(version).file_uris())
+
+    def _at(self, version: Version | None) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return self._table if version is None else DeltaTable(str(self.folder), version=version.number)
+
+    def arrow(self) -> Any:
+        import pyarrow
+
+        return pyarrow.schema(self._table.schema().to_arrow())
+
+    def drop(self, oldest: Version) -> None:
+        """Not by `cleanup_metadata`, which goes by when a version came: it would take one that was just replaced."""
+        log = self.folder / LOG
+        old = sorted(path for path in log.glob("[0-9]*") if int(path.name.partition(".")[0]) < oldest.number)
+        if not old:
+            return
+        # What is left begins with a whole state; readers of the newest begin with that.
+        self._at(oldest).create_checkpoint()
+        self._table.create_checkpoint()
+        for path in old:
+            path.unlink(missing_ok=True)
+
+
+def _keeping(keep: timedelta | None) -> dict[str, str]:
+    """By default the log would be cleaned after 30 days, and files be anybody's to remove after 7. What goes by itself
+    goes by `drop`."""
+    length = f"interval {_FOR_EVER_S if keep is None else max(1, math.ceil(keep.total_seconds()))} seconds"
+    return {
+        "delta.logRetentionDuration": length,
+        "delta.deletedFileRetentionDuration": length,
+        "delta.enableExpiredLogCleanup": "false",
+    }
+
+
+def _statistics(footer: Footer) -> str:
+    low, high = dict(footer.low), dict(footer.high)
+    for name, value in footer.low.items():
+        if isinstance(value, str):
+            low[name], end = text_bounds(value, footer.high[name])
+            if end is None:
+                del high[name]
+            else:
+                high[name] = end
+    parts = {"minValues": _object(low), "maxValues": _object(high), "nullCount": json.dumps(footer.nulls)}
+    return "{" + ", ".join([f'"numRecords": {footer.rows}', *(f'"{key}": {part}' for key, part in parts.items())]) + "}"
+
+
+def _object(values: dict[str, Any]) -> str:
+    """As JSON. Decimals are numbers with all their digits, which `json` has no way to write; infinity it has none."""
+    known = {
+        name: value
+        for name, value in values.items()
+        if not isinstance(value, bool) and not (isinstance(value, float) and not math.isfinite(value))
+    }
+    return "{" + ", ".join(f"{json.dumps(name)}: {_plain(value)}" for name, value in known.items()) + "}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        value = value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    elif isinstance(value, date):
+        value = value.isoformat()
+    return json.dumps(value)
+
+
+def _partition_value(footer: Footer, name: str) -> str | None:
+    """Files are written so that each holds one value."""
+    if footer.nulls.get(name) == footer.rows:
+        return None
+    low, high = footer.low[name], footer.high[name]
+    assert low == high, f"{footer.path} holds several values of {name}"
+    return _partition_text(low)
+
+
+def _partition_text(value: Any) -> str | None:
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _now_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)

@@ -1,0 +1,83 @@
+"""What the end of a Parquet file says about it: rows, and of each column the least, the greatest and how many nulls. By
+that readers pass over files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+# Longer texts are told by their beginning; nothing then says which is the last.
+TEXT_CHARACTERS = 32
+_AT_ONCE = 8
+
+
+@dataclass
+class Footer:
+    path: str
+    size_bytes: int
+    modified_ms: int
+    rows: int
+    low: dict[str, Any] = field(default_factory=dict)
+    high: dict[str, Any] = field(default_factory=dict)
+    nulls: dict[str, int] = field(default_factory=dict)
+
+
+def footers(root: Path, paths: Sequence[str]) -> list[Footer]:
+    """`paths` are taken from `root`."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda path: _footer(root, path), paths))
+
+
+def _footer(root: Path, path: str) -> Footer:
+    from pyarrow import parquet, types
+
+    file = root / path
+    told, status = parquet.read_metadata(file), file.stat()
+    found = Footer(path, status.st_size, int(status.st_mtime * 1000), told.num_rows)
+    leaf = 0
+    for each in told.schema.to_arrow_schema():
+        if types.is_nested(each.type):
+            leaf += _leaves(each.type)
+            continue
+        _add(found, each.name, [told.row_group(number).column(leaf) for number in range(told.num_row_groups)])
+        leaf += 1
+    return found
+
+
+def _leaves(kind: Any) -> int:
+    from pyarrow import types
+
+    if not types.is_nested(kind):
+        return 1
+    return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _add(found: Footer, name: str, chunks: Sequence[Any]) -> None:
+    """Of one column: what holds of all its chunks."""
+    told = [chunk.statistics for chunk in chunks]
+    if all(each is not None and each.has_null_count for each in told):
+        found.nulls[name] = sum(each.null_count for each in told)
+    filled = [
+        each for each, chunk in zip(told, chunks, strict=True) if each is None or each.null_count != chunk.num_values
+    ]
+    if not filled or not all(each is not None and each.has_min_max for each in filled):
+        return
+    # Years that Python does not know, and bytes, are left out.
+    with contextlib.suppress(ValueError, OverflowError, TypeError):
+        low, high = min(each.min for each in filled), max(each.max for each in filled)
+        if isinstance(low, int | float | str | date | datetime | Decimal):
+            found.low[name] = low
+            # What is not a number is above all numbers to those who ask, and not told in the file.
+            if not isinstance(low, float):
+                found.high[name] = high
+
+
+def text_bounds(low: str, high: str) -> tuple[str, str | None]:
+    """As texts are told: cut off; an end that would have to be is not told."""
+    return low[:TEXT_CHARACTERS], high if len(high) <= TEXT_CHARACTERS else None

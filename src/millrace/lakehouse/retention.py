@@ -1,0 +1,67 @@
+"""Versions are let go by age, with the files that only they had.
+
+What holds: a version stays whole for as long as it was the table's last one within that time. A file is never judged by
+its age where its folder says of which version it is: what is being written belongs to a version that is yet to come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+
+from millrace.lakehouse.table import DATA, LakeTable, Version
+
+# What nobody can place goes after a day at the soonest: somebody may still be at work on it.
+LEFT_S = 24 * 3600
+
+
+def forget(table: LakeTable, before: datetime, turn: AbstractContextManager[object] | None = None) -> int:
+    """Lets go of the versions that were replaced before then, and of their files; gives how many files went. The table
+    is loaded; what it commits is committed while `turn` is held."""
+    versions = table.versions()
+    if not versions:
+        return 0
+    oldest = next((each for each in reversed(versions) if each.at <= before), versions[0])
+    # The last one that says which epoch it holds is needed whatever its age.
+    noted = next((each for each in reversed(versions) if each.note is not None), oldest)
+    oldest = min(oldest, noted, key=lambda each: each.number)
+    kept = {each.path for each in (*table.files(oldest), *table.files())}
+    with turn or contextlib.nullcontext():
+        table.load()
+        table.drop(oldest)
+    table.tidy(oldest)
+    since = {each.note.written: each.number for each in versions if each.note is not None}
+    gone = 0
+    for path in (table.folder / DATA).rglob("*.parquet"):
+        if str(path.relative_to(table.folder)) not in kept and not _younger(table, path, oldest, since, before):
+            path.unlink(missing_ok=True)
+            gone += 1
+    _tidy(table.folder / DATA)
+    return gone
+
+
+def _younger(table: LakeTable, path: Path, oldest: Version, since: dict[str, int], before: datetime) -> bool:
+    """Whether a file came with a version that is kept, or will come with one."""
+    parts = path.relative_to(table.folder / DATA).parts
+    number = parts[1].partition("-")[0] if len(parts) > 2 else ""
+    if number.isdecimal():
+        return int(number) > oldest.number
+    if (named := since.get("/".join(parts[:2]))) is not None:
+        return named > oldest.number
+    return path.stat().st_mtime >= min(before.timestamp(), time.time() - LEFT_S)
+
+
+def size_bytes(table: LakeTable) -> int:
+    """Of all files that hold rows, of whichever version."""
+    return sum(path.stat().st_size for path in (table.folder / DATA).rglob("*.parquet"))
+
+
+def _tidy(data: Path) -> None:
+    """Folders that are empty now; one that is being filled says no."""
+    for path in sorted(data.glob("*/**/"), key=lambda each: len(each.parts), reverse=True):
+        if path.parent != data:
+            with contextlib.suppress(OSError):
+                path.rmdir()

@@ -1,0 +1,178 @@
+"""What Delta and Iceberg tables have in common: files below a folder, and commits that name them.
+
+What holds: a commit follows on the version that was loaded, or fails (`LakeConflict`) and changes nothing. So who reads
+the note of the last epoch, and then commits the next, is alone in having done so.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField, StructType
+
+# Below a table's folder: what Spark wrote, a folder for each attempt at an epoch.
+DATA = "data"
+# How a commit calls what it says for Millrace.
+NOTE = "millrace"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a commit says of itself: the ledger's entry of the epoch that it brought, and the folder (below `DATA`) in
+    which that epoch's files are. A commit that brought none (a compaction) repeats the one before, and says in which
+    folder its `own` files are."""
+
+    flow: str
+    epoch: int
+    ranges: str
+    folder: str
+    own: str | None = None
+
+    @property
+    def written(self) -> str:
+        """The folder of the files that came with this very commit."""
+        return self.own or self.folder
+
+    def text(self) -> str:
+        words = {name: value for name, value in vars(self).items() if value is not None}
+        return json.dumps(words, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, text: object) -> Note | None:
+        """None where somebody else committed."""
+        try:
+            said = json.loads(str(text))
+            return cls(str(said["flow"]), int(said["epoch"]), str(said["ranges"]), str(said["folder"]), said.get("own"))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One that a version has. `path` is taken from the table's folder. Of columns that are known to hold nothing below
+    `low` and above `high`, those; others may hold anything."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    low: Mapping[str, Any] = field(default_factory=dict)
+    high: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Version:
+    """`number` counts a table's commits; `id` is how its format knows it."""
+
+    number: int
+    id: int
+    at: datetime
+    operation: str
+    note: Note | None = None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What is to be committed. `files` are new ones, as paths from the table's folder; `gone` are files that the
+    version has and the next does not. With `columns`, all older files go, and the table has these columns. `same` says
+    that the rows stay what they are: a compaction."""
+
+    note: Note | None
+    files: Sequence[str] = ()
+    gone: Sequence[str] = ()
+    columns: StructType | None = None
+    same: bool = False
+
+
+class LakeTable(ABC):
+    """A table as one version of it has it, loaded by `load`. Used by one thread."""
+
+    format: ClassVar[str]
+    # Whether a type can grow without the files being written again.
+    grows: ClassVar[bool]
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+
+    @abstractmethod
+    def load(self) -> bool:
+        """Brings it to the newest version; whether there is a table at all."""
+
+    @abstractmethod
+    def create(self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None) -> None:
+        """Makes an empty one, whose versions are to be kept for so long; None is for ever."""
+
+    @abstractmethod
+    def keeps(self, keep: timedelta | None) -> None:
+        """Lets its own words, by which also other programs clean up, say for how long versions are kept."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The number of the version that is loaded."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> StructType:
+        """As Spark knows them."""
+
+    @property
+    @abstractmethod
+    def partition_by(self) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def add(self, fields: Iterable[StructField]) -> None:
+        """Adds columns, which are null in the rows that are there."""
+
+    @abstractmethod
+    def grow(self, columns: StructType) -> None:
+        """Lets columns have wider types, where `grows`."""
+
+    @abstractmethod
+    def files(self, version: Version | None = None) -> list[DataFile]:
+        """Those of the version that is loaded, or of another one."""
+
+    @abstractmethod
+    def note(self) -> Note | None:
+        """That of the last commit which has one."""
+
+    @abstractmethod
+    def commit(self, what: Committed) -> None:
+        """Makes the next version, and loads it."""
+
+    @abstractmethod
+    def versions(self) -> list[Version]:
+        """Those that are still known, the oldest first."""
+
+    @abstractmethod
+    def scan(self, version: Version | None = None) -> str:
+        """The words of DuckDB's extension for reading it: a table function with its arguments."""
+
+    @abstractmethod
+    def bare(self, version: Version | None = None) -> bool:
+        """Whether the rows of a version are those of its files, each as it is: nothing is said beside the files about
+        rows that went, or columns that are called otherwise."""
+
+    @abstractmethod
+    def whole(self, version: Version) -> bool:
+        """Whether all files of a version are still there."""
+
+    @abstractmethod
+    def arrow(self) -> Any:
+        """The columns as a schema of Arrow."""
+
+    @abstractmethod
+    def drop(self, oldest: Version) -> None:
+        """Lets go of what is said about versions older than that one, as far as the format can; not of their files."""
+
+    def tidy(self, oldest: Version) -> None:  # noqa: B027 -- some have none
+        """Removes lists of files that no version since that one has."""
+
+    def close(self) -> None:  # noqa: B027 -- some hold nothing
+        """Lets go of connections."""

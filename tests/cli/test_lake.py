@@ -1,0 +1,93 @@
+"""`millrace lake` as a person runs it, over a table that is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from millrace import config
+from millrace.cli import main
+from millrace.lakehouse import Catalog
+from tests.lakehouse.filled import COLUMNS, epoch, file_of
+
+
+@pytest.fixture
+def orders(folder: Path) -> Path:
+    table = Catalog(config.load(folder)).table("orders", "delta")
+    table.create(COLUMNS, ())
+    first = file_of(table, range(3))
+    epoch(table, 0, [first])
+    epoch(table, 1, [file_of(table, [0, 7])], [first])
+    epoch(table, 2, [file_of(table, [8])])
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main(["lake", *words]) == code
+    out, err = capsys.readouterr()
+    return err if code else out
+
+
+def test_tables_and_their_history(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = json.loads(said(capsys, "list", "--json"))
+    assert (row["table"], row["format"], row["rows"], row["files"], row["epoch"]) == ("orders", "delta", 3, 2, 2)
+    assert "orders" in said(capsys, "list")
+    told = json.loads(said(capsys, "describe", "orders", "--json"))
+    assert told["columns"]["amount"] == "decimal(12,2)"
+    assert (told["flow"], told["small_files"], told["holds"]) == ("flow", 2, {"shop.orders": {"0": 30, "1": 30}})
+    assert (told["compaction_debt_files"], told["history_bytes"] > 0) == (0, True)
+    assert "shop.orders up to 0:30 1:30" in said(capsys, "describe", "orders")
+    versions = json.loads(said(capsys, "history", "orders", "--json"))
+    assert [(each["version"], each["epoch"]) for each in versions] == [(3, 2), (2, 1), (1, 0), (0, None)]
+    assert "shop.orders up to 0:20 1:20" in said(capsys, "history", "orders")
+    assert "did you mean 'orders'" in said(capsys, "history", "order", code=1)
+    assert json.loads(said(capsys, "compact", "orders", "--json"))["files"] == 2
+    assert "no files to write together; 0 files" in said(capsys, "compact", "orders", "--keep", "2 hours")
+    assert "less than an hour" in said(capsys, "compact", "orders", "--keep", "5 minutes", code=1)
+
+
+def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT id, amount, placed, [id] AS ids FROM orders ORDER BY id"
+    table = said(capsys, "query", query)
+    assert "7.00" in table
+    assert "2026-01-01T12:00:00+00:00" in table
+    first, *_ = map(json.loads, said(capsys, "query", query, "--format", "json").splitlines())
+    assert first == {"id": 0, "amount": "0.00", "placed": "2026-01-01T12:00:00+00:00", "ids": [0]}
+    assert said(capsys, "query", query, "--format", "csv").splitlines()[:2] == [
+        "id,amount,placed,ids",
+        "0,0.00,2026-01-01T12:00:00+00:00,[0]",
+    ]
+    out = orders / "out.parquet"
+    assert not said(capsys, "query", query, "--format", "parquet", "--out", str(out))
+    assert parquet.read_table(out).column("id").to_pylist() == [0, 7, 8]
+    assert "name it with --out" in said(capsys, "query", query, "--format", "parquet", code=1)
+    said(capsys, "query", query, "--format", "csv", "--out", str(orders / "out.csv"))
+    assert (orders / "out.csv").read_text().count("\n") == 4
+
+    count = "SELECT list(id ORDER BY id) AS ids FROM orders"
+    for words, ids in (
+        (("--version", "1"), [0, 1, 2]),
+        (("--offset", "0:9"), [0, 1, 2]),
+        (("--offset", "10"), [0, 7]),
+        (("--time", "2999-01-01"), [0, 7, 8]),
+        (("--time", "0 seconds ago"), [0, 7, 8]),
+    ):
+        assert json.loads(said(capsys, "query", count, "--format", "json", *words)) == {"ids": ids}
+    for words, reason in (
+        (("--offset", "x:1"), "is no offset"),
+        (("--offset", "300"), "offset 300: none holds that much"),
+        (("--time", "12"), "is no time"),
+        (("--lsn", "zero"), "is no LSN"),
+        (("--version", "9"), "it has 0 to 3"),
+    ):
+        assert reason in said(capsys, "query", count, *words, code=1)
+    assert main(["lake", "query", count, "--version", "1"]) == 0
+    assert "orders: version 1 of 20" in capsys.readouterr().err
+    assert "it is no query" in said(capsys, "query", "DELETE FROM orders", code=1)
+
+
+def test_an_empty_lake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no tables; a flow with a sink mr.lake" in said(capsys, "list")

@@ -1,0 +1,149 @@
+"""The live pages of the demos in a real browser, over what their flows write: while nothing has come, and then."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millrace.config import Settings
+from millrace.log import Log
+from tests.command import until
+from tests.console import browser as own
+from tests.console.test_boards import made_up
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.server
+
+# The topics of three demos in one app: each of its pages needs nothing else.
+APP = """
+    import millrace as mr
+    from millrace.demo import fraud
+
+    app = mr.App("live")
+    for name, schema in (("payments", fraud.PAYMENT), ("alerts", fraud.ALERT), ("card_testing", fraud.ALERT)):
+        app.topic(name, schema)
+    app.topic("busiest", "url string, window_end timestamp, views long, rank int")
+    app.topic("busiest_about", "url string, window_end timestamp, rank int, at_least long, at_most long")
+    app.topic("leaders", "player string, points long, at timestamp, rank int, __diff int")
+"""
+TOPICS = ("payments", "alerts", "card_testing", "busiest", "busiest_about", "leaders")
+
+
+@pytest.fixture(scope="module")
+def log(settings: Settings) -> Log:
+    """Topics of our own: other tests have some of these names."""
+    found = Log(replace(settings, prefix="live"))
+    for name in TOPICS:
+        found.topics.create(name, partitions=2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(log: Log, bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("live")
+    (folder / "live.py").write_text(textwrap.dedent(APP))
+    (folder / "millrace.toml").write_text(f'prefix = "live"\n[kafka]\nbootstrap = "{bootstrap}"\n')
+    with own.console(folder, "live:app") as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    with own.page(browser, address) as found:
+        yield found
+
+
+def write(log: Log, topic: str, rows: list[dict[str, Any]], key: str) -> None:
+    with log.writer(topic) as writer:
+        for row in rows:
+            told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+            writer.write(told, key=str(row[key]))
+
+
+def test_fraud(page: Page, address: str, log: Log) -> None:
+    page.goto(address)
+    page.get_by_role("link", name="Fraud").click()
+    page.wait_for_url("**/live/fraud")
+    page.get_by_text("There are no payments yet").wait_for()
+    page.get_by_text("`millrace run live:app`").wait_for()
+    payments, alerts = made_up(1_500, 400)
+    write(log, "payments", payments, "card")
+    write(log, "alerts", [each for each in alerts if each["rule"] != "card testing"], "card")
+    write(log, "card_testing", [each for each in alerts if each["rule"] == "card testing"], "card")
+    page.locator(".mr-plane canvas").first.wait_for()
+    until(lambda: f"{len(alerts)}" in page.locator(".mr-figures").inner_text().split("\n"), "all alerts")
+    newest = max(each["at"] for each in alerts)
+    first = page.locator(".mr-alerts tbody tr").first
+    until(lambda: f"{newest:%H:%M:%S}" in first.inner_text(), "the newest first")
+    own.picture(page, "fraud")
+    page.get_by_label("Rule").click()
+    page.get_by_role("option", name="impossible journey").click()
+    until(lambda: "km/h" in first.inner_text(), "those of one rule")
+    first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("impossible journey: ").first.wait_for()
+    card = first.locator("td").nth(3).inner_text()
+    assert len(dialog.locator(".mr-rows tbody tr").all()) == sum(each["card"] == card for each in payments)
+    dialog.get_by_role("button", name="Close").click()
+    dialog.wait_for(state="hidden")
+
+
+def test_page_views(page: Page, address: str, log: Log) -> None:
+    page.goto(f"{address}/live/pageviews")
+    page.get_by_text("No minute is over yet").wait_for()
+    chance = random.Random(5)
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    for minute in range(3):
+        views = sorted((int(3_000 / rank**0.9) + chance.randrange(60) for rank in range(1, 11)), reverse=True)
+        urls = ["/", *(f"/page/{number}" for number in range(2, 11))]
+        both = [{"url": url, "window_end": now - timedelta(minutes=minute)} for url in urls]
+        exact = [{**row, "rank": rank, "views": count} for row, rank, count in zip(both, itertools.count(1), views)]
+        about = [
+            {**row, "rank": rank, "at_least": (least := count - chance.randrange(90)), "at_most": least + 90}
+            for row, rank, count in zip(both, itertools.count(1), views)
+        ]
+        write(log, "busiest", exact, "url")
+        write(log, "busiest_about", about, "url")
+    lines = page.locator(".mr-board tbody tr")
+    until(lambda: lines.count() == 10, "the ten of the newest minute")
+    until(lambda: "10 of 10" in page.locator(".mr-figures").inner_text(), "each count is in the range of the sketch")
+    assert f"{now:%H:%M}" in page.locator(".mr-figures").inner_text()
+    own.picture(page, "pageviews")
+    shown = lines.first.inner_text()
+    page.get_by_label("Minute").click()
+    page.get_by_role("option", name=f"{now - timedelta(minutes=2):%H:%M} of").click()
+    until(lambda: lines.first.inner_text() != shown, "an older minute")
+
+
+def test_leaders(page: Page, address: str, log: Log) -> None:
+    page.goto(f"{address}/live/leaders")
+    page.get_by_text("Nobody has played yet").wait_for()
+    best = [
+        {"player": f"player-{number * 7919 % 1_000}", "points": 90_000 - 701 * number, "rank": number + 1, "__diff": 1}
+        for number in range(100)
+    ]
+    write(log, "leaders", best, "player")
+    lines = page.locator(".mr-rows tbody tr")
+    until(lambda: lines.first.inner_text().split("\t")[:3] == ["1", best[0]["player"], "90,000"], "the best is first")
+    page.locator(".mr-fresh").first.wait_for(state="detached")
+    one, two = best[0], best[1]
+    went = [{**each, "__diff": -1} for each in (one, two)]
+    came = [{**two, "rank": 1, "points": 95_555, "__diff": 1}, {**one, "rank": 2, "__diff": 1}]
+    write(log, "leaders", [*went, *came], "player")
+    until(lambda: lines.first.inner_text().split("\t") == ["1", two["player"], "95,555", "▲ 1"], "another is first")
+    until(lambda: "▼ 1" in lines.nth(1).inner_text(), "and the one who was is second")
+    own.picture(page, "leaders")
+    page.get_by_role("button", name="Next page").click()
+    until(lambda: lines.first.inner_text().startswith("51"), "the other fifty")
+    page.get_by_label("Search").fill(best[70]["player"])
+    until(lambda: best[70]["player"] in lines.first.inner_text(), "a player who was searched for")

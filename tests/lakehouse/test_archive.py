@@ -1,0 +1,197 @@
+"""A topic's records in the lake, and back: no gap and no repeat at the seam, whoever is cut off where."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace import config
+from millrace.config import Lake, Secret, Settings
+from millrace.errors import ArchiveGap, ArchiveUnfit
+from millrace.lakehouse import Catalog, Committed, LakeTable
+from millrace.lakehouse.archive import archive, follow, restore
+from millrace.lakehouse.compacting import AT_ONCE_FILES
+from millrace.log import Log
+from tests.cli.shell import shell_at
+from tests.lakehouse.filled import COLUMNS, epoch, file_of
+from tests.log.making import forget_before
+from tests.rotation import todays
+
+pytestmark = pytest.mark.server
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=todays(("delta", "iceberg"), 1))
+def table(request: pytest.FixtureRequest, tmp_path: Path, postgres: str) -> Iterator[LakeTable]:
+    url = postgres.rpartition("/")[0] + "/millrace"
+    settings = replace(config.load(tmp_path), lake=Lake(catalog=Secret("lake.catalog", url)))
+    found = Catalog(settings).table(f"archive{next(_numbers)}_{request.param}", request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def log(settings: Settings) -> Log:
+    return Log(replace(settings, prefix=f"archive{next(_numbers)}"))
+
+
+def feed(log: Log, first: int, end: int) -> None:
+    with log.writer("events") as writer:
+        for number in range(first, end):
+            writer.write(
+                None if number % 7 == 3 else b"\x00\xff" + str(number).encode(),
+                key=None if number % 5 == 2 else f"k{number}",
+                headers=[("h", b"\x01"), ("h", None), ("n", str(number))][: number % 4],
+                partition=number % 2,
+                time=START + timedelta(milliseconds=number),
+            )
+
+
+def records(log: Log, topic: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {0: [], 1: []}
+    for each in log.read(topic):
+        found[each.partition].append((each.key, each.value, each.headers, each.time))
+    return found
+
+
+def test_there_and_back_and_on_with_the_live_topic(log: Log, table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.topics.create("events", partitions=2, retention="forever")
+    feed(log, 0, 40)
+    assert archive(log, "events", table, most=7) == 40
+    assert archive(log, "events", table) == 0
+    feed(log, 40, 60)
+
+    # Another archiver is quicker once: what both read is there once.
+    committed, beaten = type(table).commit, []
+
+    def commit(own: LakeTable, what: Committed) -> None:
+        if not beaten:
+            beaten.append(1)
+            archive(log, "events", _again(own))
+        committed(own, what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table), "commit", commit)
+        assert archive(log, "events", table, most=5) == 0
+    table.load()
+    assert sum(each.rows for each in table.files()) == 60
+    assert not [path for path in (table.folder / "data" / "archive").iterdir() if not list(path.iterdir())]
+
+    # The topic goes on, and is restored while it does; the restoring is cut off in the middle.
+    feed(log, 60, 75)
+    wanted = records(log, "events")
+    with monkeypatch.context() as patch:
+        patch.setattr("millrace.log.writer.Writer.write", _stops_after(33))
+        with pytest.raises(KeyboardInterrupt):
+            restore(log, table, "again")
+    assert 0 < sum(map(len, records(log, "again").values())) < 75
+    restore(log, table, "again")
+    assert records(log, "again") == wanted
+    assert log.topics.config("again")["retention.ms"] == "-1", "old records would expire at once"
+    feed(log, 75, 80)
+    assert restore(log, table, "again") == 5
+    assert records(log, "again") == records(log, "events")
+
+    # Kafka has let go of what the archive has; then of what it has not.
+    forget_before(log, "events", 20)
+    assert restore(log, table, "third") == 80
+    assert records(log, "third") == records(log, "again")
+    feed(log, 80, 100)
+    forget_before(log, "events", 45)
+    for way in (lambda: archive(log, "events", table), lambda: restore(log, table, "fourth")):
+        with pytest.raises(ArchiveGap, match="offsets 30 to 45 of partition 0"):
+            way()
+    log.topics.delete("events")
+    log.topics.create("events", partitions=2, retention="forever")
+    with pytest.raises(ArchiveUnfit, match="it was made anew"):
+        archive(log, "events", table)
+    log.topics.create("one", partitions=1)
+    with pytest.raises(ArchiveUnfit, match="has 2 partitions"):
+        restore(log, table, "one")
+
+
+def test_a_topic_is_followed_and_its_archive_stays_tidy(log: Log, table: LakeTable) -> None:
+    log.topics.create("events", partitions=2, retention="forever")
+    fed = iter(range(0, 200, 20))
+
+    def more() -> bool:
+        if (first := next(fed, None)) is not None:
+            feed(log, first, first + 20)
+        return first is not None
+
+    assert list(follow(log, "events", table, more)) == [0] + [20] * 10
+    assert 2 <= len(table.files()) < 2 * AT_ONCE_FILES, "two files came each time"
+    assert restore(log, table, "again") == 200
+    assert records(log, "again") == records(log, "events")
+    assert list(follow(log, "events", table)) == [0]
+
+
+def test_what_was_cut_off_goes_after_a_day(log: Log, table: LakeTable) -> None:
+    log.topics.create("events", partitions=2, retention="forever")
+    feed(log, 0, 20)
+    assert archive(log, "events", table, most=7) == 20
+    place = table.folder / "data" / "archive"
+    wanted = {path.name for path in place.iterdir()} | {f"{table.version + 1}-young"}
+    for name in ("1-beaten", f"{table.version + 1}-killed", f"{table.version + 1}-young"):
+        (place / name).mkdir()
+        (place / name / "records.parquet").write_bytes(b"")
+    for path in place.iterdir():
+        if not path.name.endswith("-young"):
+            os.utime(path, (time.time() - 25 * 3600,) * 2)
+    assert archive(log, "events", table) == 0
+    assert {path.name for path in place.iterdir()} == wanted
+    assert restore(log, table, "again") == 20
+
+
+def _again(table: LakeTable) -> LakeTable:
+    from copy import copy
+
+    other = copy(table)
+    assert other.load()
+    return other
+
+
+def _stops_after(count: int) -> Any:
+    from millrace.log.writer import Writer
+
+    left, write = [count], Writer.write
+
+    def stopping(self: Any, *words: Any, **named: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        write(self, *words, **named)
+
+    return stopping
+
+
+def test_by_the_command_line(
+    bootstrap: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    shell = shell_at(bootstrap, f"archived{next(_numbers)}", folder, monkeypatch, capfdbinary)
+    shell.fine("topic", "create", "page.views")
+    shell.fine("topic", "write", "page.views", stdin=b'{"n": 1}\n{"n": 2}\n')
+    assert "page_views: 2 records of page.views added" in shell.fine("lake", "archive", "page.views").text
+    assert "again: 2 records written" in shell.fine("lake", "restore", "page_views", "--into", "again").text
+    assert (
+        shell.fine("topic", "read", "again", "--format", "raw").out
+        == shell.fine("topic", "read", "page.views", "--format", "raw").out
+    )
+    table = Catalog(config.load(folder)).table("orders", "delta")
+    table.create(COLUMNS, ())
+    epoch(table, 0, [file_of(table, [1])])
+    assert "it holds what flow writes" in shell("lake", "archive", "page.views", "--table", "orders").err
+    assert "it is no archive of a topic" in shell("lake", "restore", "orders", "--into", "other").err

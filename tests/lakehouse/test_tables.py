@@ -1,0 +1,256 @@
+"""Versions of tables, by number, time and place in the log; small files written together; what is let go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField
+
+from millrace import config
+from millrace.config import Lake, Secret, Settings
+from millrace.errors import (
+    ConfigInvalid,
+    ExtraMissing,
+    LakeCatalogUnreachable,
+    LakeConflict,
+    LakeQueryInvalid,
+    LakeQueryTooSlow,
+    LakeTableUnknown,
+    LakeVersionUnknown,
+)
+from millrace.lakehouse import Catalog, Committed, LakeTable, asking, compacting, moments
+from millrace.lakehouse.asking import asked
+from millrace.lakehouse.positions import ends_at
+from millrace.lakehouse.retention import forget
+from millrace.log import Log
+from tests.lakehouse.filled import FORMATS, epoch, file_of, ids
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_version_by_its_number_its_time_and_its_place_in_the_log(project: Settings, made: LakeTable) -> None:
+    first = file_of(made, range(3))
+    epoch(made, 0, [first])
+    epoch(made, 1, [file_of(made, [0, 7])], [first])
+    version = made.version
+    epoch(made, 2, [file_of(made, [8])])
+    assert ids(project, made) == [0, 7, 8]
+    then = next(each for each in made.versions() if each.number == version)
+    ways: list[Callable[[LakeTable], Any]] = [
+        lambda table: moments.numbered(table, version),
+        lambda table: moments.of_time(table, then.at),
+        lambda table: moments.that_holds(table, None, {0: 11}, "offset 0:10"),
+        lambda table: moments.that_holds(table, "shop.orders", {0: 20, 1: 15}, "LSN 0/1"),
+    ]
+    for way in ways:
+        assert ids(project, made, way) == [0, 7]
+    assert moments.that_holds(made, None, {0: 0}, "the beginning").note == made.versions()[-3].note
+    for wrong, reason in (
+        (lambda: moments.numbered(made, 99), r"number 99: it has \d+ to \d+: `millrace lake history"),
+        (lambda: moments.of_time(made, datetime(2000, 1, 1, tzinfo=UTC)), "its first came later"),
+        (lambda: moments.that_holds(made, None, {1: 31}, "offset 1:30"), "offset 1:30: none holds that much"),
+    ):
+        with pytest.raises(LakeVersionUnknown, match=reason):
+            wrong()
+    assert made.note() is not None
+    assert moments.topics_of(made.note()) == {"shop.orders": {0: 30, 1: 30}}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_query_with_a_limit_reads_the_lake_alone_and_ends(project: Settings, made: LakeTable, tmp_path: Path) -> None:
+    epoch(made, 0, [file_of(made, range(3))])
+    (tmp_path / "secret.csv").write_text("word\nx")
+    with asked(project, f"SELECT sum(id) AS n FROM {made.name}", limit_s=30) as found:
+        assert found.to_arrow_table().to_pylist() == [{"n": 3}]
+    for query in (
+        f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
+        f"SELECT * FROM '{tmp_path}/secret.csv'",
+        f"SELECT * FROM read_text('{project.lake_folder}/../secret.csv')",
+        f"SELECT * FROM glob('{tmp_path}/*')",
+        "SELECT * FROM sniff_csv('/etc/passwd')",
+    ):
+        with pytest.raises(LakeQueryInvalid), asked(project, query, limit_s=30) as found:
+            found.to_arrow_table()
+    slow = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range = -1"
+    with pytest.raises(LakeQueryTooSlow, match=r"more than 0\.2 s"), asked(project, slow, limit_s=0.2) as found:
+        found.to_arrow_table()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_small_files_of_a_divided_table_are_written_together(
+    project: Settings, made: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch(made, 0, [file_of(made, [1]), file_of(made, [2]), file_of(made, [3], None), file_of(made, [4], "south")])
+    version = made.version
+    made.add([StructField("more", StringType())])
+    epoch(made, 1, [file_of(made, [5], None, more="x")])
+    before = made.note()
+
+    # Somebody is quicker, once: it goes on behind what that one wrote.
+    committed, beaten = type(made).commit, []
+
+    def commit(table: LakeTable, what: Committed) -> None:
+        if not beaten and what.same:
+            beaten.append(1)
+            with Catalog(project).opened(table.name) as other:
+                other.commit(Committed(other.note(), [file_of(other, [6])]))
+        committed(table, what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(made), "commit", commit)
+        done = compacting.compact(made)
+    assert (done.files, done.into, beaten) == (4, 2, [1])
+    note = made.note()
+    assert note is not None
+    assert note.own is not None
+    assert replace(note, own=None) == before
+    assert (made.folder / "data" / note.own).name.startswith(f"{made.version}-"), "called by the version it became"
+    assert len(made.files()) == 4
+    assert ids(project, made) == [1, 2, 3, 4, 5, 6]
+    with asked(project, f"SELECT region, sum(amount) AS total, max(more) AS more FROM {made.name} GROUP BY 1") as found:
+        rows = {row["region"]: (row["total"], row["more"]) for row in found.to_arrow_table().to_pylist()}
+    assert rows == {"north": (Decimal(9), None), None: (Decimal(8), "x"), "south": (Decimal(4), None)}
+    assert ids(project, made, lambda table: moments.numbered(table, version)) == [1, 2, 3, 4]
+    assert compacting.compact(made).files == 2
+    assert compacting.compact(made).files == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(type(made), "commit", _beaten)
+        epoch_files = [file_of(made, [7]), file_of(made, [8])]
+        committed(made, Committed(made.note(), epoch_files))
+        with pytest.raises(LakeConflict):
+            compacting.compact(made)
+    assert len(list((made.folder / "data" / compacting.FOLDER).iterdir())) == 2, "what was not committed is not left"
+
+
+def _beaten(table: LakeTable, _: Committed) -> None:
+    raise LakeConflict(table=table.name, reason="somebody else committed first")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_let_go_is_said_and_what_is_left_is_whole(project: Settings, made: LakeTable) -> None:
+    first = file_of(made, range(3))
+    epoch(made, 0, [first])
+    version = made.version
+    epoch(made, 1, [file_of(made, [9])], [first])
+    assert forget(made, datetime.now(UTC) - timedelta(hours=2)) == 0
+    assert ids(project, made, lambda table: moments.numbered(table, version)) == [0, 1, 2]
+    coming = file_of(made, [10])  # somebody is about to commit it
+    assert forget(made, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert not (made.folder / first).exists()
+    assert ids(project, made) == [9]
+    with pytest.raises(LakeVersionUnknown, match=r"its files were let go|it has \d+ to \d+"):
+        moments.numbered(made, version)
+    epoch(made, 2, [coming])
+    assert ids(project, made) == [9, 10]
+    assert made.note().epoch == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_version_is_kept_to_the_second_and_other_programs_are_told(project: Settings, made: LakeTable) -> None:
+    files = [file_of(made, [0])]
+    epoch(made, 0, files)
+    for number in (1, 2, 3):
+        files.append(file_of(made, [number]))
+        epoch(made, number, files[-1:], files[-2:-1])
+    oldest, middle, *_ = versions = made.versions()[-4:]
+    # Just before the third came, the second was the table: it stays, and so do all that followed.
+    assert forget(made, versions[2].at - timedelta(milliseconds=1)) == 1
+    assert [(made.folder / each).exists() for each in files] == [False, True, True, True]
+    for place, each in enumerate(versions[1:], 1):
+        assert ids(project, made, lambda table, each=each: moments.numbered(table, each.number)) == [place]  # type: ignore[misc]
+    with pytest.raises(LakeVersionUnknown):
+        moments.numbered(made, oldest.number)
+    assert not (made.folder / files[0]).parent.exists(), "nor does an empty folder stay"
+    assert made.versions()[0].number == middle.number, "what is known begins with the oldest that stays"
+    made.load()
+    assert ids(project, made) == [3]
+
+    for keep, wanted in ((timedelta(minutes=90), 5400), (None, 100 * 365 * 24 * 3600)):
+        made.keeps(keep)
+        made.load()
+        version = made.version
+        made.keeps(keep)
+        assert made.load()
+        assert made.version == version, "what is said already is not said again"
+        assert str(wanted) in json.dumps(_properties(made))
+
+
+def _properties(table: LakeTable) -> dict[str, str]:
+    raw: Any = table._table  # type: ignore[attr-defined]
+    return dict(raw.properties if table.format == "iceberg" else raw.metadata().configuration)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_are_named_to_duckdb_where_they_are_the_whole_truth(project: Settings, made: LakeTable) -> None:
+    assert asking.words(made) == made.scan(), "of an empty table there is nothing to name"
+    first = file_of(made, [1, 2])
+    epoch(made, 0, [first])
+    then = made.versions()[-1]
+    assert asking.words(made) == f"read_parquet(['{made.folder / first}'])"
+    assert ids(project, made) == [1, 2]
+    made.add([StructField("more", StringType())])
+    assert asking.words(made) == made.scan(), "a file lacks a column"
+    with asked(project, f"SELECT more FROM {made.name}") as found:
+        assert found.fetchall() == [(None,), (None,)]
+    epoch(made, 1, [(second := file_of(made, [3], more="x"))], [first])
+    assert asking.words(made) == f"read_parquet(['{made.folder / second}'])"
+    assert asking.words(made, then) == made.scan(then), "its columns were others"
+    assert ids(project, made, lambda _: then) == [1, 2]
+
+
+def test_queries_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config.load(tmp_path)
+    for query, reason in (
+        ("DROP TABLE orders", "it is no query: begin with SELECT"),
+        ("SELECT 1; SELECT 2", "not one statement"),
+        ("SELECT * FROM orders", "orders does not exist.*the lake's tables are none yet"),
+    ):
+        with pytest.raises(LakeQueryInvalid, match=reason), asked(settings, query) as found:
+            found.fetchall()
+    with pytest.raises(LakeTableUnknown, match="no table 'orders'"), Catalog(settings).opened("orders"):
+        pass
+    with pytest.raises(LakeTableUnknown), Catalog(settings).opened("../outside"):
+        pass
+    monkeypatch.setattr(asking, "find_spec", lambda _: None)
+    with pytest.raises(ExtraMissing, match=r"duckdb_extension_delta.*millrace\[lake\]"), asking.connected():
+        pass
+
+
+def test_the_catalog_of_iceberg_tables(tmp_path: Path) -> None:
+    nobody = replace(
+        config.load(tmp_path), lake=Lake(catalog=Secret("lake.catalog", "postgresql://u:pw1@127.0.0.1:1/x"))
+    )
+    with pytest.raises(LakeCatalogUnreachable, match="does not answer") as told:
+        Catalog(nobody).table("orders", "iceberg")
+    assert "pw1" not in str(told.value)
+    (tmp_path / "millrace.toml").write_text('[lake]\ncatalog = "sqlite:///lake.db"\nfolder = "data"\n')
+    with pytest.raises(ConfigInvalid, match=r"lake.catalog.*is a PostgreSQL"):
+        config.load(tmp_path)
+    (tmp_path / "millrace.toml").write_text('[lake]\nfolder = "data"\n')
+    assert config.load(tmp_path).lake_folder == tmp_path / "data"
+
+
+@pytest.mark.server
+def test_an_lsn_is_found_in_the_topic(settings: Settings) -> None:
+    log = Log(replace(settings, prefix="lsn"))
+    log.topics.create("orders", partitions=2)
+
+    def change(lsn: int | None, partition: int, *, wrapped: bool = False) -> None:
+        value = None if lsn is None else {"op": "c", "source": {"lsn": lsn}}
+        log.write("orders", {"payload": value} if wrapped else value, key=json.dumps({"id": 1}), partition=partition)
+
+    assert ends_at(log, "orders", 5) == {0: 0, 1: 0}
+    # The second was begun before the first, and committed after it.
+    for lsn in (10, 30, 20, None, 40):
+        change(lsn, 0)
+    change(15, 1, wrapped=True)
+    assert ends_at(log, "orders", 5) == {0: 0, 1: 0}
+    assert ends_at(log, "orders", 10) == {0: 1, 1: 0}
+    assert ends_at(log, "orders", 25) == {0: 3, 1: 1}
+    assert ends_at(log, "orders", 40) == {0: 5, 1: 1}

@@ -1,0 +1,1 @@
+"""Nothing of what is tried here gets through the server."""

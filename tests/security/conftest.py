@@ -1,0 +1,3 @@
+"""As for the tests of the server."""
+
+from tests.serve.conftest import bounded as bounded
