@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     IllegalArgumentException,
@@ -49,7 +49,7 @@ _NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with e
 _LONGEST = 300
 # How Spark calls `foreachBatch`: pyspark/sql/utils.py.
 _EPOCH_CALL = re.compile(r'sql/utils\.py", line \d+, in call\b')
-_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+: .*)$", re.MULTILINE)
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
 # The classes of SQL's states that say: the data did not suit the expression (22), and `raise_error` (P0001).
 _USERS_STATE = re.compile(r"SQLSTATE: (22|P0001)")
 _REFUSALS = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
@@ -149,7 +149,10 @@ def _undelivered(stream: Stream | Flow, text: str) -> MillraceError | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something that we asked Spark for did not come about."""
+    """Why something that we asked Spark for did not come about. What PySpark has no class for comes as the JVM's own
+    text, whose first line says which call it was and nothing else."""
+    if isinstance(error, Py4JJavaError):
+        return first_line(_java_cause(str(error)))
     return first_line(_root(error) or type(error).__name__)
 
 
