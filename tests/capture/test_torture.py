@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from millrace.config import Settings
 from tests.capture.torture import torture
+from tests.rotation import today
 
 
 @pytest.mark.turn(1, 2)
 @pytest.mark.server
 @pytest.mark.usefixtures("connect", "postgres")
 def test_whatever_is_killed_when_the_topics_end_as_the_database_was(settings: Settings) -> None:
-    seed = datetime.now(UTC).toordinal() % 1000
+    seed = today() % 1000
     (result,) = torture(settings, [seed], kills=3, rows=1_000, spare_snapshot=True)
     assert result.faults == [], result.line()

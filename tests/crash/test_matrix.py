@@ -5,7 +5,6 @@ A mill is fed all the time, dies at each of the places, is started again, and in
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from millrace.config import Settings
 from tests.crash.cells import CELLS
 from tests.crash.matrix import chain, chains
 from tests.crash.mill import FLOWS, Mill
-from tests.rotation import todays
+from tests.rotation import today, todays
 
 FREEZE_S = 3.0
 # Of those that end the process, and need a start of Spark each; and of those that it lives through.
@@ -49,7 +48,7 @@ def test_chains_take_everything_once_and_what_failed_alone() -> None:
 @pytest.mark.server
 @pytest.mark.usefixtures("postgres", "valkey", "opensearch")
 def test_todays_deaths(settings: Settings, tmp_path: Path) -> None:
-    seed = datetime.now(UTC).toordinal() % 1000
+    seed = today() % 1000
     flow = FLOWS[seed % len(FLOWS)]
     names = [*todays(_cells(flow, kills=True), KILLS)[:KILLS], *todays(_cells(flow, kills=False), SURVIVED)[:SURVIVED]]
     mill = Mill(settings, tmp_path / "mill", "crash", seed, only=(flow,))

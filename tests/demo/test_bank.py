@@ -16,6 +16,7 @@ from millrace.demo import bank, bank_accounts
 from millrace.engine import Run
 from millrace.events import Store
 from tests.command import until
+from tests.rotation import today
 from tests.shop import Shop
 
 MINUTE = timedelta(minutes=1)
@@ -70,7 +71,7 @@ def told(shop: Shop) -> set[tuple[str, str]]:
 @pytest.mark.spark
 @pytest.mark.turn(1, 2)
 def test_flows_find_the_hasty_and_give_back_what_nobody_accepted(shop: Shop, spark: SparkSession) -> None:
-    chance = random.Random(datetime.now(UTC).toordinal())
+    chance = random.Random(today())
     with Store.open(shop.name, settings=shop.settings) as store:
         trade(store, chance, 60)
         before = Recomputed(shop)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
@@ -17,6 +16,7 @@ from millrace.demo import attribution
 from millrace.engine import Run
 from millrace.views.store import Store
 from tests.engine.conftest import Project
+from tests.rotation import today
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.turn(0, 3)]
 
@@ -25,7 +25,7 @@ CAMPAIGNS = ("spring", "sale", "new")
 
 def test_click_through_by_campaign_is_what_python_counts(project: Project, spark: SparkSession, postgres: str) -> None:
     settings = replace(project.settings, views=Endpoint(Secret("views.url", postgres)))
-    chance = random.Random(datetime.now(UTC).toordinal())
+    chance = random.Random(today())
     told = [row(chance) for _ in range(300)]
     project.log.topics.ensure("attributed", partitions=2)
     for some in (told[:200], [*told[200:], *told[:50]]):  # as after a crash, some come again

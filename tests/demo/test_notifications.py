@@ -15,6 +15,7 @@ from millrace.testing import Play
 from millrace.testing.plugin import JAVA_OPTIONS
 from tests.crash.supervisor import Points, Supervised
 from tests.engine.conftest import Project
+from tests.rotation import today
 from tests.sinks.test_webhook import Server
 
 pytestmark = pytest.mark.spark
@@ -32,7 +33,7 @@ def said(chance: random.Random, at: datetime, seconds: int) -> Iterator[list[dic
 
 @pytest.mark.turn(0, 2)
 def test_the_first_of_24_hours_is_told(play: Callable[..., Play]) -> None:
-    chance, p = random.Random(datetime.now(UTC).toordinal()), play(app)
+    chance, p = random.Random(today()), play(app)
     expected, given = 0, defaultdict[tuple[int, str], list[datetime]](list)
     for day in (0, 1):  # on the second day the events of the first come again, around 24 hours after
         for topic, rows in zip(told, said(chance, START, 40), strict=True):

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from millrace.lakehouse.asking import asked
 from millrace.views.store import Store
 from tests.command import until
 from tests.engine.test_tables import once
+from tests.rotation import today
 from tests.shop import Shop
 from tests.sinks.test_opensearch import ask, documents
 from tests.views.running import lsn, marked
@@ -44,7 +44,7 @@ def test_everything_follows_the_database(
     shop: Shop, spark: SparkSession, opensearch: str, valkey: str, tmp_path: Path
 ) -> None:
     shop.settings = replace(shop.settings, lake=replace(shop.settings.lake, folder=tmp_path / "lake"))
-    app, chance = demo.application(shop.name), random.Random(datetime.now(UTC).toordinal())
+    app, chance = demo.application(shop.name), random.Random(today())
     with psycopg.connect(shop.url, autocommit=True) as connection:
         demo.stock(connection)
     trade(shop, chance, 100)

@@ -408,7 +408,7 @@ def test_a_captured_table_has_the_times_of_its_commits(spark: SparkSession, tmp_
             query.run()
             forget_commit(query.folder / "checkpoint")
     query.run()
-    twin = AsOf(emit == "final", 20 * SECOND)
+    twin = AsOf(emit == "final", 20 * SECOND, logged=True)
     seen = compared(query, twin, parts)
     assert min(seen[kind] for kind in ("told", "none", "corrected", "late", "unknown", "allowed", "changes")) > 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 from millrace.config import Settings
 from millrace.lakehouse import Catalog, Committed
 from tests.lakehouse.fuzz import Fuzz
-from tests.rotation import todays
+from tests.rotation import today, todays
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -21,7 +20,7 @@ def test_every_version_is_what_the_table_was(
     kind: str, spark: SparkSession, settings: Settings, postgres: str, tmp_path: Path
 ) -> None:
     assert postgres
-    fuzz = Fuzz(spark, settings, tmp_path, kind, datetime.now(UTC).toordinal() % 10_000)
+    fuzz = Fuzz(spark, settings, tmp_path, kind, today() % 10_000)
     assert fuzz.run(8) == []
     # The judge sees a file that is missing from the last version.
     with Catalog(settings).opened(fuzz.sink.table) as table:

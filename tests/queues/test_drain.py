@@ -40,6 +40,7 @@ from millrace.queues.drain import ID, NAME, REDELIVERED, Drain
 from tests import rabbit
 from tests.command import environ, millrace, start, until
 from tests.rabbit import Put
+from tests.rotation import today
 
 pytestmark = pytest.mark.server
 
@@ -116,7 +117,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_generated_messages_arrive_whole_and_what_is_no_json_is_a_dead_letter(project: Project) -> None:
-    messages = generated(datetime.now(UTC).toordinal(), 500)
+    messages = generated(today(), 500)
     rabbit.put(project.url, project.queue, messages)
     said = project.drain("--key", "who", "--prefetch", "64")
 
@@ -227,7 +228,7 @@ def test_the_oracle_sees_one_that_acknowledges_first(project: Project) -> None:
 
 @pytest.mark.turn(0, 2)
 def test_kills_of_the_drain_and_of_both_servers_at_any_moment(project: Project, settings: Settings) -> None:
-    chance = random.Random(datetime.now(UTC).toordinal())
+    chance = random.Random(today())
     total = 8_000
     put_numbers(project, range(total))
     args = ("queue", "drain", project.queue, project.topic, "--prefetch", "20")

@@ -9,6 +9,8 @@
 
 - What was before the first version is known if that one begins the row: then there was none. Of a key without versions
   it is known if the table is whole. Before `since` nothing is known.
+- Of a logged table, whose log may have gaps, it is also not known what was between a version without a row and a next
+  one that does not begin the row.
 - All changes of an epoch count before any of its events.
 - "updates": an event is told in the epoch in which it comes. "final": in the first one whose watermark is past its
   time. In both it is kept until the watermark is the grace past it, and told again, with what it was told before, each
@@ -83,6 +85,7 @@ class AsOf:
     inner: bool = False
     whole: bool = True
     since: int | None = None
+    logged: bool = False
     versions: dict[tuple[Any, ...], dict[int, Change]] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
 
@@ -107,7 +110,10 @@ class AsOf:
         versions = self.versions.get(event.key, {})
         reached = [time for time in versions if time <= event.time]
         if reached:
-            return Answer(versions[max(reached)].row)
+            row = versions[max(reached)].row
+            later = [time for time in versions if time > event.time]
+            gap = self.logged and row is None and bool(later) and not versions[min(later)].begins
+            return None if gap else Answer(row)
         known = versions[min(versions)].begins if versions else self.whole
         return Answer() if known else None
 

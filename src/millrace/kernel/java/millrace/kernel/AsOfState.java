@@ -77,7 +77,8 @@ final class AsOfState {
   }
 
   private void read(byte[] held) {
-    versions = new Versions(settings.versions(), versionNodes, rows, settings.whole(), settings.goneUs());
+    versions = new Versions(
+        settings.versions(), versionNodes, rows, settings.whole(), settings.captured(), settings.goneUs());
     events = new KeptEvents(settings.events(), eventNodes, eventRows);
     toldUs = Long.MIN_VALUE;
     place = new HeldRow(null, 0, 0);

@@ -12,6 +12,9 @@ import java.util.List;
  * What holds: there is one version at a time; of several the one with the greatest tie. A version without a row says
  * that the row is gone. `begins` of the first one says that there was no row before it; otherwise nobody knows. Of a
  * `whole` table a key without versions has no row; otherwise nobody knows either.
+ *
+ * A log may have gaps, after which a capture reads all rows anew. So of a `logged` table nobody knows either since when
+ * there is a row again that was gone, if it does not begin. That is also what lets a row that is gone be forgotten.
  */
 final class Versions {
   /** What is known of a row at some time: nothing; or that it was this one, or with null that there was none. */
@@ -20,7 +23,7 @@ final class Versions {
     static final Answer NONE = new Answer(true, null);
   }
 
-  private record Version(long timeUs, byte[] row) {}
+  private record Version(long timeUs, Answer answer) {}
 
   private static final long GONE = 1;
   private static final long BEGINS = 2;
@@ -28,6 +31,7 @@ final class Versions {
   private final History history;
   private final History.Nodes rows;
   private final boolean whole;
+  private final boolean logged;
   private final long goneUs;
   private long nextRow;
   // Versions before this time were cut off, whatever the history still lists.
@@ -36,10 +40,12 @@ final class Versions {
   private byte[] read;
 
   /** For `goneUs` a row that is gone is remembered as such, against rows from before that come very late. */
-  Versions(HistoryShape shape, History.Nodes nodes, History.Nodes rows, boolean whole, long goneUs) {
+  Versions(
+      HistoryShape shape, History.Nodes nodes, History.Nodes rows, boolean whole, boolean logged, long goneUs) {
     history = new History(shape, nodes);
     this.rows = rows;
     this.whole = whole;
+    this.logged = logged;
     this.goneUs = goneUs;
   }
 
@@ -77,7 +83,12 @@ final class Versions {
 
   Answer at(long timeUs) {
     PastEvent found = history.lastUpTo(timeUs);
-    return found == null ? before(history.firstFrom(fromUs)) : new Answer(true, rowOf(found));
+    return found == null ? before(history.firstFrom(fromUs)) : of(found);
+  }
+
+  private Answer of(PastEvent version) {
+    PastEvent next = logged && is(version, GONE) ? history.firstFrom(version.timeUs() + 1) : null;
+    return next == null || is(next, BEGINS) ? new Answer(true, rowOf(version)) : Answer.UNKNOWN;
   }
 
   private Answer before(PastEvent first) {
@@ -98,9 +109,9 @@ final class Versions {
   /** What is known from one time on and before another, as it is now. */
   Span span(long sinceUs, long beforeUs) {
     PastEvent first = history.lastUpTo(sinceUs);
-    Answer before = first == null ? before(history.firstFrom(fromUs)) : new Answer(true, rowOf(first));
+    Answer before = first == null ? before(history.firstFrom(fromUs)) : of(first);
     List<Version> found = new ArrayList<>();
-    history.walk(sinceUs + 1, beforeUs, each -> found.add(new Version(each.timeUs(), rowOf(each))));
+    history.walk(sinceUs + 1, beforeUs, each -> found.add(new Version(each.timeUs(), of(each))));
     return new Span(before, found);
   }
 
@@ -121,7 +132,7 @@ final class Versions {
         if (versions.get(middle).timeUs <= timeUs) low = middle + 1;
         else high = middle;
       }
-      return low == 0 ? before : new Answer(true, versions.get(low - 1).row);
+      return low == 0 ? before : versions.get(low - 1).answer;
     }
   }
 
