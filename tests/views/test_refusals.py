@@ -72,6 +72,7 @@ REFUSED = {
     "SELECT id, row_number() OVER (ORDER BY id) AS n FROM orders": "WHERE rn <= 10",
     "SELECT sum(id) OVER (PARTITION BY customer) AS n FROM orders": "window functions other than row_number()",
     "SELECT array_agg(id) AS a FROM orders": "write array_agg(x ORDER BY",
+    "SELECT array_agg('x' ORDER BY id) AS a FROM orders": "cast it: 'x'::text",
     "SELECT string_agg(note, ',') AS a FROM orders": "not supported",
     "SELECT sum(DISTINCT amount) AS s FROM orders": "aggregate a SELECT DISTINCT in FROM",
     "SELECT count(DISTINCT (id, customer)) AS c FROM orders": "count a SELECT DISTINCT in FROM",
