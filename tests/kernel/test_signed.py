@@ -248,8 +248,9 @@ def compared_with_sql(spark: SparkSession, bags: Mapping[str, Bag], plan: Plan) 
 
 
 def _rounded(row: model.Row, inexact: Sequence[int]) -> model.Row:
-    large = {place: row[place] if row[place] is None or not abs(row[place]) < 1e300 else None for place in inexact}
-    return tuple(large.get(place, value) for place, value in enumerate(row))
+    """What is beyond a double's reach is just that: on the way there SQL may have met both infinities."""
+    beyond = {place: row[place] is not None and not abs(row[place]) < 1e300 for place in inexact}
+    return tuple(beyond.get(place, value) for place, value in enumerate(row))
 
 
 def begun(changes: DataFrame) -> OnSpark:

@@ -145,16 +145,17 @@ class Play:
         if crash is not None:
             self._arm(crash)  # before they start: an epoch that was left behind is the first to meet it
             try:
-                self._started()
                 self._arrive(given)
+                self._started()
                 self._write(to, given)
                 self._crash(crash)
             finally:
                 self._arm(None)
             return
-        self._started()
         for some in [given] if self._draw is None else _cut(given, self._draw):
+            # Before flows are started: one that looked sooner would have waited since then for topics without rows.
             self._arrive(some)
+            self._started()
             self._settle()
             self._write(to, some)
             if self._draw is not None and self._draw.random() < _CRASHES_OFTEN:
