@@ -69,6 +69,10 @@ def test_state_is_the_fold_of_events(store: Store, given: list[tuple[int, str, s
         elif what == "repeat":
             if last is not None:
                 assert repository.change(prefix + last[1], Account.deposit, amount, by=last[0]).repeated
+                again = repository.find(prefix + last[1])
+                again.deposit(amount)  # who did not ask before whether it was handled
+                assert repository.save(again, command=last[0]).repeated
+                assert (again.version, again.pending) == (versions[last[1]], ())
         else:
             try:
                 getattr(account, what)(amount)
