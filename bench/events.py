@@ -18,7 +18,9 @@ The library has its own environment, and Millrace's side is a process of its own
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -44,18 +46,19 @@ from millrace.events.connections import Connections
 VERSION = "9.5.6"
 ACCOUNTS, LONG, BEHIND, LOADS = 100, 10_000, 99, 400
 _FOLDER = Path(__file__).parent
+_runs = itertools.count()
 
 
 class Bank:
     """Millrace's side of what `events_peer.py` does."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.runs = store, 0
+        self.store = store
         self.repositories = {False: store.repository(Account), True: store.repository(Account, snapshots=every(100))}
 
     def opened(self, accounts: int) -> list[Account]:
-        self.runs += 1
-        held = [Account(f"{id(self)}-{self.runs}-{number}") for number in range(accounts)]
+        run = next(_runs)
+        held = [Account(f"{os.getpid()}-{run}-{number}") for number in range(accounts)]
         for account in held:
             account.open(account.id)
         self.store.save(*held)
@@ -236,7 +239,9 @@ def measured(
     process = psutil.Process(pid)
     if stored:
         with Store.open("ours", settings=settings) as store:
+            begin = time.perf_counter()
             events_stored.fill(store, stored)
+            print(f"filled in {time.perf_counter() - begin:.0f} s", flush=True)
     sides = {
         "millrace": Side([sys.executable, "-m", "bench.events", "--serve", urls["ours"]], process),
         "eventsourcing": Side([str(environment()), str(_FOLDER / "events_peer.py"), urls["theirs"]], process),

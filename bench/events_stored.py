@@ -82,7 +82,8 @@ def measured(store: Store, events: int) -> dict[str, Any]:
     chance = random.Random(1)
     some = [f"stored-{chance.randrange(accounts)}" for _ in range(LOADS)]
     kept, bare = store.repository(Account, snapshots=every(BEHIND + 1)), store.repository(Account)
-    long, figures = long_of(events), {"events": store.head(), "accounts": accounts, "long_events": long_of(events)}
+    long = long_of(events)
+    figures = {"events": store.head(), "accounts": accounts, "long_events": long, "bytes_an_event": _bytes(store)}
     assert _behind(store, some[0], kept) == _behind(store, LONG_ID, kept) == BEHIND
     for name in some[:50]:  # warm
         assert kept.load(name).balance == bare.load(name).balance == Decimal("1.25") * EACH
@@ -94,6 +95,14 @@ def measured(store: Store, events: int) -> dict[str, Any]:
         "long_change_ms": _changes(kept),
         "rebuild": _rebuilt(store, REBUILD_S),
     }
+
+
+def _bytes(store: Store) -> int:
+    """On disk, indexes included; the replication log that filling wrote comes on top of it for a while."""
+    with store.connections.lent() as connection:
+        row = connection.execute("SELECT pg_total_relation_size('events.event')").fetchone()
+    assert row is not None
+    return round(row[0] / store.head())
 
 
 def _behind(store: Store, name: str, kept: Repository[Account]) -> int:

@@ -34,6 +34,14 @@ def test_nothing_changed_means_nothing() -> None:
     assert evolved(OLD, OLD) == (OLD, Change())  # a new value of an enum, too: it is no other type
 
 
+def test_rows_stay_in_the_partitions_where_their_topic_has_them() -> None:
+    """One that was captured before rows lay together goes on so, and the other way round."""
+    together = replace(OLD, together=("n",))
+    assert evolved(OLD, together) == (OLD, Change())
+    assert evolved(together, OLD) == (together, Change())
+    assert CapturedTable.from_json(together.as_json()) == together
+
+
 def test_a_column_that_is_added_is_null_in_older_rows_or_has_its_default() -> None:
     now, change = evolved(
         OLD, table(*OLD.columns, column("more", "text", 4), column("five", "integer", 5, default="5"))

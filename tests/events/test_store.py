@@ -78,6 +78,13 @@ def test_every_text_is_kept(store: Store) -> None:
     account.deposit(ONE, odd)
     store.save(account)
     assert store.repository(Account).load("a").notes == (odd,)
+    account.deposit(ONE)
+    with pytest.raises(psycopg.DataError):  # of an id of a command nothing is cut off
+        store.save(account, command="c\0d")
+    store.save(account, command="c-\u00e9")
+    handled = store.handled("c-\u00e9")
+    assert handled is not None and handled.position == store.head()  # noqa: PT018 -- for the type checker
+    assert store.handled("c") is None
 
 
 def test_a_writer_who_saw_an_older_version_is_refused(store: Store) -> None:

@@ -282,7 +282,9 @@ class Captures:
 
     def _configure(self, capture: Capture, source: Source) -> None:
         password = reference(self.settings, capture.database, source.address)
-        config = source.config(capture, password, self.connect.plugins())
+        tables = memory.one(self.log, capture.name).tables.values()
+        together = {table.name: table.together for table in tables if table.together}
+        config = source.config(capture, together, password, self.connect.plugins())
         outside = self.outside(capture)
         failed = self.connect.state(outside)[0] == "FAILED"
         self.connect.put(outside, {"name": outside, **config})

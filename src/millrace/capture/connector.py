@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from millrace.capture.database import Address
+from millrace.capture.database import Address, CapturedTable
 from millrace.capture.definition import Capture
 from millrace.capture.postgres import own_tables, qualified
 from millrace.config import Settings
@@ -63,16 +63,17 @@ def own_topics(capture: Capture) -> tuple[str, ...]:
 
 def postgres(
     capture: Capture,
-    keys: Mapping[str, Sequence[str]],
+    tables: Sequence[CapturedTable],
+    together: Mapping[str, Sequence[str]],
     hidden: Sequence[str],
     address: Address,
     password: str | None,
     settings: Settings,
 ) -> dict[str, str]:
-    """`keys` are the key columns of each table by its whole name, `hidden` the columns that are not in the log;
-    `password` is a reference that the worker resolves. The classes are ours, which close holes of Debezium's own
-    (docs/design/0006)."""
+    """`together` is that of `Source.config`, `hidden` the columns that are not in the log; `password` is a reference
+    that the worker resolves. The classes are ours, which close holes of Debezium's own (docs/design/0006)."""
     signal, _ = own_tables(capture)
+    keys = {table.name: table.key for table in tables}
     config = {
         **common(capture, settings),
         "connector.class": POSTGRES,
@@ -114,6 +115,7 @@ def postgres(
         if option in address.options:
             config[name] = address.options[option]
     _columns(config, capture, hidden)
+    _never_changed(config, capture, [table for table in tables if table.name in together], together, settings)
     return config
 
 
@@ -173,6 +175,28 @@ def _columns(config: dict[str, str], capture: Capture, hidden: Sequence[str]) ->
     if capture.mask:
         # A keyed hash would need a secret in the configuration; a fixed text says just that something was there.
         config["column.mask.with.8.chars"] = ",".join(pattern(_column(name)) for name in capture.mask)
+
+
+def _never_changed(
+    config: dict[str, str],
+    capture: Capture,
+    tables: Sequence[CapturedTable],
+    together: Mapping[str, Sequence[str]],
+    settings: Settings,
+) -> None:
+    """Events in their order: an aggregate's in one partition (`Together.java`), and a snapshot's by position, since a
+    table is not read as it was written once space that a rollback left was used again."""
+    if not tables:
+        return
+    topics = [f"{settings.named(capture.topic(table.name))}:{','.join(together[table.name])}" for table in tables]
+    config["millrace.together"] = ";".join(topics)
+    config["millrace.partitions"] = str(capture.partitions)
+    config["snapshot.select.statement.overrides"] = ",".join(table.name for table in tables)
+    for table in tables:
+        columns = ", ".join(_quoted(column.name) for column in table.columns)
+        order = ", ".join(map(_quoted, table.key))
+        statement = f"SELECT {columns} FROM {_quoted(table.name)} ORDER BY {order}"  # noqa: S608 -- names, quoted
+        config[f"snapshot.select.statement.overrides.{table.name}"] = statement
 
 
 def _column(name: str) -> str:

@@ -60,7 +60,8 @@ class CapturedTable:
     """One table as readers know it, without touching the database.
 
     `shapes` are the sets of columns that rows in the topic have had, each in the order of the topic's JSON; a row of
-    another shape means that the table has changed. `dropped` are columns that some of those rows still hold.
+    another shape means that the table has changed. `dropped` are columns that some of those rows still hold. `together`
+    are columns by whose values rows are in one partition, where that is not the key: of rows that are never changed.
     """
 
     name: str
@@ -69,6 +70,7 @@ class CapturedTable:
     columns: tuple[Column, ...]
     shapes: tuple[tuple[str, ...], ...] = ()
     dropped: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -77,8 +79,8 @@ class CapturedTable:
     def from_json(cls, raw: Mapping[str, Any]) -> CapturedTable:
         columns = tuple(Column(**{**each, "was": tuple(each.get("was", ()))}) for each in raw["columns"])
         shapes = tuple(tuple(shape) for shape in raw.get("shapes", ()))
-        dropped = tuple(raw.get("dropped", ()))
-        return cls(raw["name"], raw["topic"], tuple(raw["key"]), columns, shapes, dropped)
+        dropped, together = tuple(raw.get("dropped", ())), tuple(raw.get("together", ()))
+        return cls(raw["name"], raw["topic"], tuple(raw["key"]), columns, shapes, dropped, together)
 
 
 def address(settings: Settings, name: str) -> Address:

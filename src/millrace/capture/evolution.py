@@ -62,7 +62,8 @@ def evolved(old: CapturedTable, now: CapturedTable, seen: Sequence[Shape] = ()) 
     strange = [name for shape in seen for name in shape]
     dropped = tuple(dict.fromkeys(name for name in (*old.dropped, *gone, *strange) if name not in live))
     shapes = tuple(dict.fromkeys((*old.shapes, *seen, *now.shapes)))[-MOST_SHAPES:]
-    table = replace(now, columns=tuple(found), shapes=shapes, dropped=dropped)
+    # Rows stay in the partitions where their topic has them, also if they would be placed otherwise today.
+    table = replace(now, columns=tuple(found), shapes=shapes, dropped=dropped, together=old.together)
     reused, exchanged = _mixed_up(old, table, befores)
     return table, Change(tuple(words), resnapshot or reused, breaks or exchanged)
 

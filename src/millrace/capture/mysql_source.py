@@ -52,7 +52,10 @@ class MysqlSource:
             mysql_history.tell(log, capture, {name: mysql.definition(database, name) for name in fresh})
         return todo
 
-    def config(self, capture: Capture, password: str | None, plugins: set[str]) -> dict[str, str]:
+    def config(
+        self, capture: Capture, together: Mapping[str, Sequence[str]], password: str | None, plugins: set[str]
+    ) -> dict[str, str]:
+        assert not together  # an event store is PostgreSQL's
         with mysql.connect(self.name, self.address) as database:
             is_mariadb = database.is_mariadb
         needed = mysql_connector.MARIADB if is_mariadb else mysql_connector.MYSQL

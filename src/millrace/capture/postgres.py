@@ -23,6 +23,9 @@ GENERATED_PUBLISHED = 180_000  # the first version that can
 DEFAULT_SCHEMA = "public"
 SIGNAL, HEARTBEAT = "signal", "heartbeat"
 MASKED = '"********"'  # what is in the topic of a masked column
+# The trigger by which an event store's table is known, and the columns by which its rows are in order in the topic.
+NEVER_CHANGED = "never_changed"
+TOGETHER = ("aggregate", "id")
 
 _TABLES = """
 SELECT n.nspname || '.' || c.relname AS name, c.oid::bigint AS oid, c.relkind::text AS kind,
@@ -52,6 +55,10 @@ SELECT a.attnum AS number, a.attname AS name, pg_catalog.format_type(a.atttypid,
 FROM pg_catalog.pg_attribute a JOIN root r ON r.number = a.attnum AND NOT r.is_domain
 WHERE a.attrelid = %(table)s
 ORDER BY a.attnum
+"""
+_NEVER_CHANGED = """
+SELECT 1 FROM pg_catalog.pg_trigger t
+WHERE t.tgrelid = %s AND t.tgname = %s AND t.tgenabled <> 'D'
 """
 _KEY = """
 SELECT a.attname FROM pg_catalog.pg_index i
@@ -162,7 +169,9 @@ def described(connection: psycopg.Connection[Any], capture: Capture, table: Tabl
         )
     key = tuple(row.attname for row in connection.execute(_KEY, (table.oid,)))
     shape = tuple(column.name for column in columns)
-    return CapturedTable(table.name, capture.topic(table.name), key, tuple(columns), (shape,))
+    stored = connection.execute(_NEVER_CHANGED, (table.oid, NEVER_CHANGED)).fetchone() is not None
+    together = TOGETHER if stored and set(TOGETHER) <= set(shape) else ()
+    return CapturedTable(table.name, capture.topic(table.name), key, tuple(columns), (shape,), together=together)
 
 
 def virtual_columns(connection: psycopg.Connection[Any], table: Table) -> list[str]:

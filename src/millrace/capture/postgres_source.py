@@ -67,14 +67,16 @@ class PostgresSource:
                 todo += postgres.unpublished(capture, names, published)
             return _run(connection, self.name, todo)
 
-    def config(self, capture: Capture, password: str | None, plugins: set[str]) -> dict[str, str]:
+    def config(
+        self, capture: Capture, together: Mapping[str, Sequence[str]], password: str | None, plugins: set[str]
+    ) -> dict[str, str]:
         if connector.POSTGRES not in plugins:
             raise PluginMissing(name=capture.name, plugin=connector.POSTGRES)
         with postgres.connect(self.name, self.address) as connection:
             tables = postgres.chosen(connection, capture)
-            keys = {table.name: postgres.described(connection, capture, table).key for table in tables}
+            described = [postgres.described(connection, capture, table) for table in tables]
             hidden = [name for table in tables for name in postgres.virtual_columns(connection, table)]
-        return connector.postgres(capture, keys, hidden, self.address, password, self.settings)
+        return connector.postgres(capture, described, together, hidden, self.address, password, self.settings)
 
     def snapshot(self, capture: Capture, tables: Sequence[str], conditions: Mapping[str, str]) -> str:
         refuse_unreadable(capture, tables)

@@ -39,8 +39,10 @@ class Source(Protocol):
     def prepare(self, capture: Capture) -> list[str]:
         """Makes what is lacking (publication, tables of our own); gives the statements that were run."""
 
-    def config(self, capture: Capture, password: str | None, plugins: set[str]) -> dict[str, str]:
-        """The connector's configuration."""
+    def config(
+        self, capture: Capture, together: Mapping[str, Sequence[str]], password: str | None, plugins: set[str]
+    ) -> dict[str, str]:
+        """The connector's configuration. `together` are columns, by table, by whose values rows share a partition."""
 
     def snapshot(self, capture: Capture, tables: Sequence[str], conditions: Mapping[str, str]) -> str:
         """Asks the running connector to read tables again (where a condition holds); gives the signal's id."""

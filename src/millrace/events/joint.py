@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from millrace.events.connections import Connection, Connections
+from millrace.events.prepared import Prepared
 
 MOST = 100
 
@@ -20,7 +21,7 @@ MOST = 100
 class _Asked:
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.values = values
-        self.turn = Event()
+        self.turn: Event | None = None  # of those who wait; whoever is alone is spared it
         self.row: tuple[Any, ...] | None = None
         self.error: BaseException | None = None
 
@@ -31,7 +32,7 @@ class _Asked:
 
 class Joint:
     def __init__(self, connections: Connections, statement: bytes) -> None:
-        self.connections, self.statement = connections, statement
+        self.connections, self.statement, self.alone = connections, statement, Prepared(statement)
         self._lock = Lock()
         self._waiting: list[_Asked] = []
         self._busy = False
@@ -42,8 +43,9 @@ class Joint:
         with self._lock:
             self._waiting.append(asked)
             leads, self._busy = not self._busy, True
-        if not leads:
-            self._wait(asked)
+            asked.turn = None if leads else Event()
+        if asked.turn is not None:
+            self._wait(asked, asked.turn)
         if not asked.answered:
             self._lead()
         if asked.error is not None:
@@ -51,21 +53,21 @@ class Joint:
         assert asked.row is not None
         return asked.row
 
-    def _wait(self, asked: _Asked) -> None:
+    def _wait(self, asked: _Asked, turn: Event) -> None:
         try:
-            asked.turn.wait()
+            turn.wait()
         except BaseException:  # interrupted: it asks for nothing any more, and does not lead
             with self._lock:
                 if asked in self._waiting:
                     self._waiting.remove(asked)
-                    if asked.turn.is_set():
+                    if turn.is_set():
                         self._hand_over()
             raise
 
     def _hand_over(self) -> None:
         self._busy = bool(self._waiting)
         if self._waiting:
-            self._waiting[0].turn.set()
+            _call(self._waiting[0])
 
     def _lead(self) -> None:
         """Writes for all who wait, oneself among them, then hands over: nobody writes for others for ever."""
@@ -82,7 +84,7 @@ class Joint:
             with self._lock:
                 self._hand_over()
             for each in batch:
-                each.turn.set()
+                _call(each)
 
     def _write(self, connection: Connection, batch: list[_Asked]) -> None:
         if len(batch) > 1:
@@ -94,7 +96,7 @@ class Joint:
                 pass  # what one of them asks is impossible: each by itself, so that it fails alone
         for each in batch:
             try:
-                each.row = connection.execute(self.statement, each.values, prepare=True).fetchone()
+                each.row = self.alone.run(connection, each.values)
             except psycopg.DataError as error:
                 each.error = error
 
@@ -102,3 +104,8 @@ class Joint:
         with connection.transaction(), connection.pipeline():
             cursors = [connection.execute(self.statement, each.values, prepare=True) for each in batch]
             return [cursor.fetchone() for cursor in cursors]
+
+
+def _call(asked: _Asked) -> None:
+    if asked.turn is not None:
+        asked.turn.set()

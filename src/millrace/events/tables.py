@@ -14,6 +14,7 @@ from typing import Any
 
 from psycopg import Connection, sql
 
+from millrace.capture.postgres import NEVER_CHANGED
 from millrace.errors import StoreFormUnknown
 from millrace.events.sealing import Keys
 
@@ -45,7 +46,7 @@ CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'events are never changed or deleted' USING ERRCODE = 'integrity_constraint_violation';
 END $$;
-CREATE TRIGGER never_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON {schema}.event EXECUTE FUNCTION {schema}.refuse();
+CREATE TRIGGER {never_changed} BEFORE UPDATE OR DELETE OR TRUNCATE ON {schema}.event EXECUTE FUNCTION {schema}.refuse();
 CREATE TABLE {schema}.shape (
     type text, version integer, fields json NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (type, version)
 );
@@ -126,6 +127,7 @@ def make(connection: Connection[Any], schema: str, database: str) -> None:
             "name": sql.SQL('"{}"').format(sql.SQL(schema)),  # letters, digits and _
             "form": sql.Literal(FORM),
             "lock": sql.Literal(LOCK),
+            "never_changed": sql.Identifier(NEVER_CHANGED),
         }
         row = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".form',)).fetchone()
         if row is None or row[0] is None:

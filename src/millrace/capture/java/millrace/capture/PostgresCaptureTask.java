@@ -34,6 +34,7 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
     private Truncates truncates;
     private volatile Places places;
     private Marks marks;
+    private Together together;
     private int most;
     private volatile boolean stored;
     private long flushedNs = System.nanoTime() - FLUSH_INTERVAL_NS;
@@ -51,6 +52,7 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
         Map<String, Object> offset = context.offsetStorageReader().offset(partition);
         truncates = new Truncates(connector.getLogicalName());
         marks = new Marks(config.getString("millrace.marks"), connector.getLogicalName());
+        together = new Together(config.getString("millrace.together"), config.getInteger("millrace.partitions", 1));
         most = connector.getMaxBatchSize();
         try {
             places = new Places(offset, new Slot(connector, config).checked(offset));
@@ -83,7 +85,7 @@ public final class PostgresCaptureTask extends PostgresConnectorTask {
         for (SourceRecord record : polled) {
             SourceRecord placed = places.placed(record);
             if (placed != null) {
-                handed.add(truncates.keyed(placed));
+                handed.add(truncates.keyed(together.placed(placed)));
             }
         }
         SourceRecord mark = marks.due(places.partition(), places.offset());
