@@ -17,9 +17,9 @@ Side: TypeAlias = Callable[[SparkSession], DataFrame]
 Figures: TypeAlias = dict[str, list[float]]
 
 
-def full_epochs_from_the_first() -> None:
+def full_epochs_from_the_first(records: int = RECORDS_AN_EPOCH) -> None:
     """As by hand."""
-    sources.FIRST_RECORDS_AN_EPOCH = RECORDS_AN_EPOCH
+    sources.FIRST_RECORDS_AN_EPOCH = records
 
 
 def measured(
