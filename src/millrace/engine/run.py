@@ -101,6 +101,7 @@ class Run:
     failed: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _troubled: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _begun: set[str] = field(default_factory=set, init=False)
+    _have_read: set[str] = field(default_factory=set, init=False)
     _raised: bool = field(default=False, init=False)
     _letters: dict[str, DeadLetters] = field(default_factory=dict, init=False)
     _own_session: bool = field(default=False, init=False)
@@ -184,10 +185,15 @@ class Run:
         """What happened since the last time. Raises the error of the last flow that could run, or of traffic."""
         # Asked before the news: what a flow did until it failed is heard before it is let go.
         ended = [(flow, failure) for flow in self.flows.values() if (failure := flow.failure()) is not None]
+        have_read = [flow for flow in self.flows.values() if flow.has_read]
         heard = self._hear(self.flows.values())
         for flow, failure in ended:
             if self.flows.get(flow.flow.name) is flow:
                 self._recover(flow, failure)
+        for flow in have_read:
+            self._let_flow_go(flow.flow)
+            self._have_read.add(flow.flow.name)
+            self._waiting.flows.append(flow.flow)
         renew(self.makers, self._log)
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             self._check_locks()
@@ -438,7 +444,9 @@ class Run:
             replay=self.replay,
             slots_taken=sum(each.slots for each in self.flows.values()),
             owes=not self.trial,
+            has_read=flow.name in self._have_read,
         )
+        self._have_read.discard(flow.name)  # the next time there is more
         self.flows[flow.name] = started
         self._begun.add(flow.name)
         self._applying.begin(flow, self.spark)
@@ -466,7 +474,7 @@ class Run:
             self.standings[name] = self.standings[name].delivering(flow.standing())
             if flow.idle:
                 self.standings[name] = self.standings[name].sign(datetime.fromisoformat(flow.idle))
-            if self.standings[name].state == "running" and not flow.active and flow.failure() is None:
+            if self.standings[name].state == "running" and not (flow.active or flow.first) and flow.failure() is None:
                 self._becomes(name, "ended")
             for _, spans in news:
                 self._keep(flow, spans)
