@@ -35,7 +35,7 @@ from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
 from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
-from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file, partitions, session
+from millrace.engine.session import close, has_ended, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
 from millrace.engine.standing import NOT_STARTED, Board, Standing, State, tell_troubles
 from millrace.engine.tending import Tending
@@ -101,7 +101,6 @@ class Run:
     failed: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _troubled: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _begun: set[str] = field(default_factory=set, init=False)
-    _have_read: set[str] = field(default_factory=set, init=False)
     _raised: bool = field(default=False, init=False)
     _letters: dict[str, DeadLetters] = field(default_factory=dict, init=False)
     _own_session: bool = field(default=False, init=False)
@@ -192,8 +191,7 @@ class Run:
                 self._recover(flow, failure)
         for flow in have_read:
             self._let_flow_go(flow.flow)
-            self._have_read.add(flow.flow.name)
-            self._waiting.flows.append(flow.flow)
+            self._waiting.add_read(flow.flow)
         renew(self.makers, self._log)
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             self._check_locks()
@@ -304,7 +302,7 @@ class Run:
         self._let_flow_go(flow)
         if isinstance(error, FlowLocked | FlowReplaced):
             self._board.leave(flow.name)
-        if self.trial or self._session_ended():
+        if self.trial or has_ended(self.spark):
             raise error
         restarts = self._waiting.restarts[flow.name]
         if passes(error) and not (self.once and restarts.in_a_row >= MOST_TRIES_ONCE):
@@ -340,11 +338,6 @@ class Run:
             raise FlowFailed(flow=flow.name, reason="its epoch could not be interrupted", log=self._log_file)
         started.release()
         del self.flows[flow.name]
-
-    def _session_ended(self) -> bool:
-        """Whether Spark is of no use any more: no flow could be started again."""
-        assert self.spark is not None
-        return not jvm_lives() or bool(self.spark.sparkContext._jsc.sc().isStopped())
 
     def _check_locks(self) -> None:
         for flow in list(self.flows.values()):
@@ -444,9 +437,8 @@ class Run:
             replay=self.replay,
             slots_taken=sum(each.slots for each in self.flows.values()),
             owes=not self.trial,
-            has_read=flow.name in self._have_read,
+            has_read=self._waiting.take_read(flow),
         )
-        self._have_read.discard(flow.name)  # the next time there is more
         self.flows[flow.name] = started
         self._begun.add(flow.name)
         self._applying.begin(flow, self.spark)
