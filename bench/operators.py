@@ -33,6 +33,7 @@ import millrace as mr
 from bench.kernel import drained
 from bench.sides import RECORDS_AN_EPOCH, Side, full_epochs_from_the_first, measured
 from millrace import config, local
+from millrace.engine.operators import kept
 from millrace.engine.session import close, session
 from millrace.engine.sources import Source
 from millrace.engine.state import State
@@ -124,7 +125,7 @@ class Bench:
         self.spark = session(self.settings, "local[2]", "bench")
         self.folder, self.count = folder, 0
         self.operators = {**OPERATORS, "signed_join": partial(signed_join, keys=keys)}
-        self.kept: dict[Side, Path] = {}
+        self.kept: dict[Side, tuple[Path, tuple[dict[str, Any], ...]]] = {}
         at = (F.lit(START_S) + F.col("id") / 5_000).cast("long")
         key, number = (F.col("id") * 7919 % keys).alias("k"), F.col("id") % 977
         self._write("events", 0, records, 1, F.struct("id", key, number.alias("n"), at.alias("at")))
@@ -158,15 +159,17 @@ class Bench:
     def rate(self, build: Side) -> float:
         self.count += 1
         folder = self.folder / f"run-{self.count}"
-        rate = drained(build(self.spark.newSession()), folder / "checkpoint", "append")
+        rows = build(self.spark.newSession())
+        rate = drained(rows, folder / "checkpoint", "append")
         if build in self.kept:
-            shutil.rmtree(self.kept[build])
-        self.kept[build] = folder
+            shutil.rmtree(self.kept[build][0])
+        self.kept[build] = folder, kept(rows)
         return rate
 
     def weighed(self, build: Side) -> dict[str, float] | None:
         """How much the last run of an operator kept at its end."""
-        sizes = list(State(self.spark, self.kept[build], "bench").sizes())
+        folder, told = self.kept[build]
+        sizes = list(State(self.spark, folder, "bench", told).sizes())
         if not sizes:
             return None
         (size,) = sizes
@@ -202,22 +205,22 @@ def main() -> None:
             if not args.no_python:
                 sides["python"] = bench.python
             rates, spent = measured(sides, bench.rate, args.records, args.rounds)
-            kept = {side: found for side, build in sides.items() if (found := bench.weighed(build))}
+            held = {side: found for side, build in sides.items() if (found := bench.weighed(build))}
             close(bench.spark)
             local.down(settings)
     middle = {side: statistics.median(values) for side, values in spent.items()}
     own = {side: max(value - middle["plain"], 0.1) for side, value in middle.items() if side != "plain"}
     per_core = {side: round(1e6 / value) for side, value in own.items()}
     for side, value in per_core.items():
-        held = kept.get(side, {"keys": 0, "bytes_a_key": 0.0})
+        size = held.get(side, {"keys": 0, "bytes_a_key": 0.0})
         print(
             f"{side:16} {own[side]:6.1f} CPU s a million of its own, {value:9,} events/s a core, "
-            f"{value / bare:.2f} of RocksDB; {held['keys']:9,} keys of {held['bytes_a_key']:7.1f} bytes"
+            f"{value / bare:.2f} of RocksDB; {size['keys']:9,} keys of {size['bytes_a_key']:7.1f} bytes"
         )
     ratios = {f"{side}_to_rocksdb": round(value / bare, 2) for side, value in per_core.items()}
     if "python" in per_core and "count" in per_core:
         ratios["count_to_python"] = round(per_core["count"] / per_core["python"], 1)
-    figures = {"events_per_s": rates, "cpu_s_per_million": spent, "rocksdb_per_s": bare, "kept": kept}
+    figures = {"events_per_s": rates, "cpu_s_per_million": spent, "rocksdb_per_s": bare, "kept": held}
     print(json.dumps({"bench": "operators", "ratios": ratios, "figures": figures, "peer": "RocksDB, Python"}))
 
 

@@ -36,5 +36,5 @@ def measured(
                 rates[name].append(each)
                 spent[name].append(round((cpu_s() - before) * 1e6 / records, 1))
     for name in sides:
-        print(f"{name:10} {rates[name]} events/s, {spent[name]} CPU s a million")
+        print(f"{name:16} {rates[name]} events/s, {spent[name]} CPU s a million")
     return rates, spent
