@@ -55,8 +55,8 @@ bench-capture: setup ## captures against Debezium with its defaults and against 
 bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark by hand (EVENTS=4000000)
 	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
 
-bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10)
-	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ENDS),--ends $(ENDS)) $(if $(ENGINES),--engines $(ENGINES))
+bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10; IDLE=120: the CPU of flows that wait)
+	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ENDS),--ends $(ENDS)) $(if $(ENGINES),--engines $(ENGINES)) $(if $(IDLE),--idle $(IDLE))
 
 bench-fraud: setup ## from a payment to its alert, in real time, against Flink (RATE=1000 CARDS=100000 SECONDS=120 EPOCH=60)
 	@$(BIN)/python -m bench.fraud $(if $(RATE),--rate $(RATE)) $(if $(CARDS),--cards $(CARDS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EPOCH),--epoch $(EPOCH)) $(if $(ENGINES),--engines $(ENGINES))

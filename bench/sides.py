@@ -17,9 +17,9 @@ Side: TypeAlias = Callable[[SparkSession], DataFrame]
 Figures: TypeAlias = dict[str, list[float]]
 
 
-def full_epochs_from_the_first() -> None:
+def full_epochs_from_the_first(records: int = RECORDS_AN_EPOCH) -> None:
     """As by hand."""
-    sources.FIRST_RECORDS_AN_EPOCH = RECORDS_AN_EPOCH
+    sources.FIRST_RECORDS_AN_EPOCH = records
 
 
 def measured(
@@ -36,5 +36,5 @@ def measured(
                 rates[name].append(each)
                 spent[name].append(round((cpu_s() - before) * 1e6 / records, 1))
     for name in sides:
-        print(f"{name:10} {rates[name]} events/s, {spent[name]} CPU s a million")
+        print(f"{name:16} {rates[name]} events/s, {spent[name]} CPU s a million")
     return rates, spent

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,10 +21,14 @@ from millrace import local
 from millrace.capture import Captures
 from millrace.config import Secret, Settings
 from millrace.engine import Run
+from millrace.local import java
 from millrace.log import Log
 from millrace.queues.drain import Drain
 from millrace.sinks import Epoch
 
+# (id, time) of the files of a folder, one an epoch. A repeat, a row that is late, and one that its card's last minute
+# makes suspicious.
+PAYMENTS = [[(1, "12:00:01"), (2, "12:00:02"), (2, "12:00:02")], [(3, "12:10:00")], [(4, "12:00:59"), (5, "12:10:30")]]
 GAMES = [("ann", 50), ("bob", 30), ("cat", 40), ("ann", 10)]
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 
@@ -133,6 +141,31 @@ def test_patterns(spark: Any) -> None:
         [*happened, (2, "payment", datetime(2026, 1, 1, 0, 59))], "customer long, what string, at timestamp"
     )
     assert [row.customer for row in names["unpaid"](events).collect()] == [1]
+
+
+@pytest.mark.turn(0, 2)
+def test_pyspark(folder: Path) -> None:
+    """In a process of its own: its session is not Millrace's."""
+    (folder / "payments").mkdir()
+    for number, rows in enumerate(PAYMENTS):
+        path = folder / "payments" / f"{number}.json"
+        told = [{"id": id_, "card": "a", "amount": 600, "at": f"2026-01-01T{at}Z"} for id_, at in rows]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in told))
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    asked = (
+        'dropped = [s["numRowsDroppedByWatermark"] for p in query.recentProgress for s in p["stateOperators"]]\n'
+        "print(late_rows(query), sum(dropped))\n"
+    )
+    (folder / "job.py").write_text("\n".join([*blocks("pyspark.md"), asked]))
+    home = str(java.find().resolve().parent.parent)
+    quiet = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"}
+    done = subprocess.run(
+        [sys.executable, "job.py"], env={**os.environ, "JAVA_HOME": home, **quiet}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "0"], done.stdout
+    found = [json.loads(line) for path in (folder / "alerts").glob("*.json") for line in path.read_text().splitlines()]
+    assert {(row["id"], row["n"], row["spent"]) for row in found} == {(2, 2, 1200), (3, 1, 1800), (5, 2, 2400)}
 
 
 @pytest.mark.spark

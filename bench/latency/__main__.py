@@ -1,12 +1,16 @@
 """How long an answer takes, Kafka to Kafka: real time against epoch by epoch against Flink, one after the other.
 
     python -m bench.latency [--rates 200,2000] [--shapes stateless,keyed] [--epochs 10,60] [--ends 10] [--engines flink]
+    python -m bench.latency --idle 120 [--shapes keyed] [--epochs 60]
 
 A process of its own sends events at a steady rate; each says when it was sent, and the broker says when the answer was
 appended. What lies between is the latency: milliseconds, of which half a one is the clock's. A flow runs for `--ends`
 ends of its epochs after a warm-up (epoch by epoch and Flink as long as with the shortest epochs), and what came in the
 warm-up does not count: the first flow of a JVM, the short epochs that a flow begins with, and what it is behind after
 them, for three minutes at most. CPU is of the engine's processes, in cores. Flink makes a checkpoint every ten seconds.
+
+With `--idle` nothing is sent: the CPU of flows in real time that wait, for so many seconds after their short epochs,
+beside that of a session without a flow.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from pathlib import Path
 import millrace as mr
 from bench.flink import VERSION, Flink, kafka_options
 from bench.kernel import cpu_s
-from bench.latency.shapes import FLINK_SCHEMA, SCHEMA, SHAPES
+from bench.latency.shapes import FLINK_SCHEMA, LATENESS_S, SCHEMA, SHAPES
 from bench.nexmark.flink import OPTIONS as THROUGHPUT
 from millrace import config, local
 from millrace.engine import Run, realtime
@@ -89,7 +93,11 @@ class Bench:
             most_s, began = warm_up_s + MOST_BEHIND_S + seconds, time.time()
             process = subprocess.Popen([*sending, read, str(rate), str(most_s)], stdout=subprocess.PIPE, text=True)
             tended(side, warm_up_s)
-            while self._is_behind(written) and time.time() < began + warm_up_s + MOST_BEHIND_S:
+            while (
+                not SHAPES[shape].at_ends
+                and self._is_behind(written)
+                and time.time() < began + warm_up_s + MOST_BEHIND_S
+            ):
                 tended(side, CAUGHT_UP_S)
             before, started = side.spent_s(), time.time()
             tended(side, seconds)
@@ -106,6 +114,17 @@ class Bench:
         at = {name: round(took[min(int(len(took) * part), len(took) - 1)], 1) for name, part in QUANTILES.items()}
         return Measured(len(took), at, round(cores, 2))
 
+    def idle(self, engine: Engine, shape: str, seconds: float, warm_up_s: float) -> float:
+        """Cores of a flow to which nothing comes."""
+        self.count += 1
+        for topic in (f"in{self.count}", f"out{self.count}"):
+            self.log.topics.create(topic, partitions=PARTITIONS)
+        with contextmanager(engine)(shape, f"in{self.count}", f"out{self.count}") as side:
+            tended(side, warm_up_s)
+            before, started = side.spent_s(), time.time()
+            tended(side, seconds)
+            return round((side.spent_s() - before) / (time.time() - started), 3)
+
     def _is_behind(self, topic: str) -> bool:
         since = datetime.now(UTC) - timedelta(seconds=CAUGHT_UP_S)
         newest = [(record.time, record.json()["sent"]) for record in self.log.read(topic, since)]
@@ -121,7 +140,7 @@ class Bench:
     def millrace(self, epoch: str | None) -> Engine:
         def running(shape: str, read: str, written: str) -> Iterator[Side]:
             app = mr.App(f"latency{self.count}")
-            topic = app.topic(read, SCHEMA, time="at", lateness="5 seconds", partitions=PARTITIONS)
+            topic = app.topic(read, SCHEMA, time="at", lateness=f"{LATENESS_S} seconds", partitions=PARTITIONS)
             mode = {} if epoch is None else {"mode": "realtime", "epoch": epoch}
             app.stream(topic, name=written, partitions=PARTITIONS, **mode)(SHAPES[shape].flow)  # type: ignore[arg-type]
             with Run(app, self.settings, spark=self.spark) as run:
@@ -159,6 +178,28 @@ def tended(side: Side, seconds: float) -> None:
         time.sleep(TEND_S)
 
 
+def idle(shapes: list[str], epochs: list[int], seconds: int) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as name,
+        ExitStack() as stack,
+    ):
+        settings = config.load(Path(name))
+        stack.enter_context(local.held(settings, ("kafka",)))
+        stack.callback(local.down, settings)
+        bench = Bench(Path(name))
+        stack.callback(close, bench.spark)
+        before, started = cpu_s(), time.time()
+        tended(Side(cpu_s), seconds)
+        cores = {"no flow": round((cpu_s() - before) / (time.time() - started), 3)}
+        for epoch_s in epochs:
+            for shape in shapes:
+                engine, warm_up_s = bench.millrace(f"{epoch_s} seconds"), max(short_s(epoch_s), WARM_UP_S)
+                cores[f"{shape} {epoch_s} s"] = bench.idle(engine, shape, seconds, warm_up_s)
+    for name, value in cores.items():
+        print(f"{name:20} {value:.3f} cores")
+    print(json.dumps({"bench": "latency", "ratios": {}, "figures": {"idle_cores": cores}, "peer": "no flow"}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="200,2000,10000")
@@ -166,7 +207,11 @@ def main() -> None:
     parser.add_argument("--epochs", default="10,60", help="seconds, of the flows in real time")
     parser.add_argument("--ends", type=int, default=10)
     parser.add_argument("--engines", default=f"{REAL_TIME},{EPOCHS},{FLINK}")
+    parser.add_argument("--idle", type=int, metavar="SECONDS", help="the CPU of flows in real time that wait")
     given = parser.parse_args()
+    if given.idle:
+        idle(given.shapes.split(","), [int(each) for each in given.epochs.split(",")], given.idle)
+        return
     chosen = given.engines.split(",")
     epochs, rates, shapes = (each.split(",") for each in (given.epochs, given.rates, given.shapes))
     shortest = min(map(int, epochs)) * given.ends
@@ -192,6 +237,8 @@ def main() -> None:
         for rate in rates:
             for shape in shapes:
                 for engine, (side, seconds, short) in engines.items():
+                    if engine == FLINK and SHAPES[shape].sql is None:
+                        continue
                     jvm = FLINK if engine == FLINK else REAL_TIME
                     warm_up_s = max(short, FIRST_WARM_UP_S if jvm in cold else WARM_UP_S)
                     cold.discard(jvm)
@@ -205,7 +252,7 @@ def main() -> None:
         f"{name} {quantile}": round(found[f"{' '.join(name.split()[:2])} {FLINK}"].ms[quantile] / one.ms[quantile], 2)
         for name, one in found.items()
         for quantile in ("p50", "p99")
-        if "real time" in name and FLINK in chosen
+        if "real time" in name and f"{' '.join(name.split()[:2])} {FLINK}" in found
     }
     figures = {name: {**one.ms, "cores": one.cores} for name, one in found.items()}
     print(json.dumps({"bench": "latency", "ratios": ratios, "figures": figures, "peer": f"Flink {VERSION}"}))

@@ -3,6 +3,10 @@
 Every shape gives a row for (almost) every event, with the moment at which that was sent. Flink's windows and patterns
 are by the time of day: by event time they would wait for the watermark, which a lookback does not. Our patterns take
 rows as they come, for the same reason.
+
+What ends without an event (`absence`, `window`) waits for the watermark, and has the moment from which on it could be
+told: its deadline and the topic's lateness. Flink's SQL has no absence at a pattern's end, and its windows are not
+asked.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ import millrace as mr
 SCHEMA = "id long, k long, m long, n long, sent long, at timestamp"
 FLINK_SCHEMA = "id BIGINT, k BIGINT, m BIGINT, n BIGINT, sent BIGINT, p AS PROCTIME()"
 KEYS = 1_000
+LATENESS_S = 5
+DEADLINE_S = 2
 
 
 @dataclass(frozen=True)
 class Shape:
     flow: Callable[[DataFrame], DataFrame]
-    sql: str  # of the table `e`
+    sql: str | None  # of the table `e`
+    at_ends: bool = False  # whether it is told when the watermark has moved
 
 
 def _stateless(events: DataFrame) -> DataFrame:
@@ -61,6 +68,24 @@ def _match(events: DataFrame) -> DataFrame:
     )
 
 
+def _absence(events: DataFrame) -> DataFrame:
+    found = mr.match(
+        events,
+        by="k",
+        pattern="low !high",
+        define={"low": "n < 5", "high": "n >= 5"},
+        within=f"{DEADLINE_S} seconds",
+        measures={"id": mr.last("low.id"), "sent": mr.last("low.sent")},
+        late=mr.late.drop(),
+    )
+    return found.select("id", (F.col("sent") + (DEADLINE_S + LATENESS_S) * 1_000_000).alias("sent"))
+
+
+def _window(events: DataFrame) -> DataFrame:
+    found = mr.window(events, "1 second", by="m", c=mr.count(), emit="final", late=mr.late.drop())
+    return found.select("m", "c", (F.unix_micros("window_end") + LATENESS_S * 1_000_000).alias("sent"))
+
+
 _RANGE = "ORDER BY p RANGE BETWEEN INTERVAL '1' MINUTE PRECEDING AND CURRENT ROW"
 _ONCE = (
     "SELECT id, k, m, n, sent, p FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY p) AS place FROM e) "
@@ -86,4 +111,6 @@ SHAPES = {
             AFTER MATCH SKIP PAST LAST ROW PATTERN (low high) WITHIN INTERVAL '1' MINUTE
             DEFINE low AS low.n < 5, high AS high.n >= 5)""",
     ),
+    "absence": Shape(_absence, None, at_ends=True),
+    "window": Shape(_window, None, at_ends=True),
 }

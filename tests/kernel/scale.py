@@ -3,7 +3,8 @@
     python -m tests.kernel.scale                  (make scale ROWS=1000000)
 
 The time of a row of one busy key when all are there must be near that when a tenth of them was (`GROWTH` at most). All
-of it must do with a heap of `HEAP`. Prints a line for each operator, and one of JSON.
+of it must do with a heap of `HEAP`. What is kept for a key is counted as `millrace state` does; RocksDB packs it
+further, into `files_mib` and what it has in memory. Prints a line for each operator, and one of JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyspark.sql import functions as F
 import millrace as mr
 from millrace import config
 from millrace.engine.session import close, session
+from millrace.engine.state import State
 
 HEAP = "2g"
 # An epoch that takes thrice as long with ten times as many rows there: a tree is some levels higher. Quadratic is ten.
@@ -126,14 +128,16 @@ def many_keys(spark: SparkSession, rows: int) -> dict[str, Any]:
 
     reports = run(spark, source, build, folder)
     state = reports[-1]["stateOperators"][0]
-    size = state["customMetrics"]["rocksdbTotalSSTFilesSize"]
+    (size,) = State(spark, folder, "lookback").sizes()
     found = {
         "keys": rows,
         "rows_kept": state["numRowsTotal"],
         "heap_mib": round(heap_mib(spark)),
         "heap_most_mib": round(_most_heap(spark) / MIB),
         "rocksdb_mib": round(state["memoryUsedBytes"] / MIB),
-        "bytes_a_key": round(size / rows, 1),
+        "bytes_a_key": round(size.bytes / rows, 1),
+        "timers": size.timers,
+        "files_mib": round(state["customMetrics"]["rocksdbSstFileSize"] / MIB, 1),
         "us_tenth": round(per_row_us(reports[2:7]), 1),
         "us_all": round(per_row_us(reports[-6:-1]), 1),
     }

@@ -6,7 +6,7 @@ each needs a slot of its own. A slot is a thread, not a core.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,12 @@ def runs_so(flow: Flow, log: Log, *, once: bool) -> bool:
     """Whether a flow runs in real time now. What has an end is read epoch by epoch, and so is a log in a folder, which
     Spark knows no other way to read; its state is the same."""
     return flow.epoch_ms is not None and not once and log.data_source.format == "kafka"
+
+
+def reads_first(kept: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a flow that keeps this has to begin epoch by epoch, with what is there: in real time events and a table's
+    rows come as they come, and events would be looked up in a table of which only some rows are read."""
+    return any(told["operator"] == "lookup" for told in kept)
 
 
 def prompt(sources: Iterable[AnySource]) -> tuple[AnySource, ...]:

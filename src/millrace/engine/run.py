@@ -35,7 +35,7 @@ from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
 from millrace.engine.restarts import MOST_TRIES_ONCE, passes
 from millrace.engine.running import RunningFlow
-from millrace.engine.session import close, jvm_ended, jvm_lives, kill, log_file, partitions, session
+from millrace.engine.session import close, has_ended, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
 from millrace.engine.standing import NOT_STARTED, Board, Standing, State, tell_troubles
 from millrace.engine.tending import Tending
@@ -184,10 +184,14 @@ class Run:
         """What happened since the last time. Raises the error of the last flow that could run, or of traffic."""
         # Asked before the news: what a flow did until it failed is heard before it is let go.
         ended = [(flow, failure) for flow in self.flows.values() if (failure := flow.failure()) is not None]
+        have_read = [flow for flow in self.flows.values() if flow.has_read]
         heard = self._hear(self.flows.values())
         for flow, failure in ended:
             if self.flows.get(flow.flow.name) is flow:
                 self._recover(flow, failure)
+        for flow in have_read:
+            self._let_flow_go(flow.flow)
+            self._waiting.add_read(flow.flow)
         renew(self.makers, self._log)
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             self._check_locks()
@@ -298,7 +302,7 @@ class Run:
         self._let_flow_go(flow)
         if isinstance(error, FlowLocked | FlowReplaced):
             self._board.leave(flow.name)
-        if self.trial or self._session_ended():
+        if self.trial or has_ended(self.spark):
             raise error
         restarts = self._waiting.restarts[flow.name]
         if passes(error) and not (self.once and restarts.in_a_row >= MOST_TRIES_ONCE):
@@ -334,11 +338,6 @@ class Run:
             raise FlowFailed(flow=flow.name, reason="its epoch could not be interrupted", log=self._log_file)
         started.release()
         del self.flows[flow.name]
-
-    def _session_ended(self) -> bool:
-        """Whether Spark is of no use any more: no flow could be started again."""
-        assert self.spark is not None
-        return not jvm_lives() or bool(self.spark.sparkContext._jsc.sc().isStopped())
 
     def _check_locks(self) -> None:
         for flow in list(self.flows.values()):
@@ -438,6 +437,7 @@ class Run:
             replay=self.replay,
             slots_taken=sum(each.slots for each in self.flows.values()),
             owes=not self.trial,
+            has_read=self._waiting.take_read(flow),
         )
         self.flows[flow.name] = started
         self._begun.add(flow.name)
@@ -466,7 +466,7 @@ class Run:
             self.standings[name] = self.standings[name].delivering(flow.standing())
             if flow.idle:
                 self.standings[name] = self.standings[name].sign(datetime.fromisoformat(flow.idle))
-            if self.standings[name].state == "running" and not flow.active and flow.failure() is None:
+            if self.standings[name].state == "running" and not (flow.active or flow.first) and flow.failure() is None:
                 self._becomes(name, "ended")
             for _, spans in news:
                 self._keep(flow, spans)

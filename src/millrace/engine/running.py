@@ -76,6 +76,7 @@ class RunningFlow:
     topic_sink: TopicSink
     slots: int = 0
     sinks: Delivering | None = None
+    first: bool = False
     idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
 
@@ -107,8 +108,15 @@ class RunningFlow:
 
     @property
     def busy(self) -> bool:
-        """Whether it works, failed and was not heard yet, or owes its sinks something."""
-        return self.active or self.failure() is not None or (self.sinks is not None and self.sinks.busy)
+        """Whether it works or has to be started again, failed and was not heard yet, or owes its sinks something."""
+        if self.active or self.first or self.failure() is not None:
+            return True
+        return self.sinks is not None and self.sinks.busy
+
+    @property
+    def has_read(self) -> bool:
+        """Whether it has read what was there at its start, and can go on in real time."""
+        return self.first and not self.active and self.failure() is None
 
     def release(self, wait_s: float = END_S) -> None:
         """Lets go of what it holds, its sinks first: another run may write them when the lock is free."""
@@ -159,10 +167,12 @@ def start(
     replay: Replay | None = None,
     slots_taken: int = 0,
     owes: bool = True,
+    has_read: bool = False,
 ) -> tuple[RunningFlow, Path | None]:
     """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
     returned; of a flow with several readers only those begin again, with the table as it is. `slots_taken` are those
-    that others hold. With `owes`, a sink whose server is away does not stop the flow."""
+    that others hold. With `owes`, a sink whose server is away does not stop the flow. One in real time that has to read
+    what is there first does that, and ends, unless it `has_read`."""
     settings = log.settings
     folder = definition.folder_of(settings, app, flow.name)
     lock, made = acquire(spark, folder, flow.name), None
@@ -174,11 +184,14 @@ def start(
             begun = epochs(folder / definition.CHECKPOINT / "offsets")
             view_outlet.begin(flow.view, folder, log, afresh=not begun)
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
+        if made.slots:
+            realtime.check_slots(spark, flow, made.slots, slots_taken)
+        first = made.slots > 0 and not has_read and realtime.reads_first(made.new.kept)
+        if first:
+            made = planned(spark, flow, log, app, replay=replay, owes=owes, first=True)
         old = made.old
         refuse(flow, made, folder, log)
         sweep(folder / definition.CHECKPOINT)
-        if made.slots:
-            realtime.check_slots(spark, flow, made.slots, slots_taken)
         if made.sinks is not None:
             made.sinks.begin(made.spark)
         if old is not None and flow.shared is not None:
@@ -192,7 +205,8 @@ def start(
             writer = writer.trigger(realTime=f"{flow.epoch_ms} milliseconds")  # type: ignore[call-overload]
         else:
             pace = _pace(flow) if trigger == TRIGGER else trigger
-            writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=pace)
+            ends = once or first
+            writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime=pace)
         query = _started(spark, flow, made, writer, log)
     except BaseException:
         if made is not None and made.sinks is not None:
@@ -200,7 +214,7 @@ def start(
         lock.release()
         raise
     running = RunningFlow(
-        flow, made.sources, folder, lock, query, log_file(settings), made.topic_sink, made.slots, made.sinks
+        flow, made.sources, folder, lock, query, log_file(settings), made.topic_sink, made.slots, made.sinks, first
     )
     return running, aside
 
@@ -244,12 +258,14 @@ def planned(
     owes: bool = True,
     deliver: Deliver | None = None,
     folder: Path | None = None,
+    first: bool = False,
 ) -> Planned:
     """`deliver` makes what takes the epochs, if the sinks themselves are not to; a `folder` of one's own is for a flow
-    that is done once more."""
+    that is done once more. With `first` a flow in real time as it is before that: epoch by epoch."""
     folder = folder or definition.folder_of(log.settings, app, flow.name)
     sources = tuple(source_of(readable, log, f"{app}.{flow.name}", replay) for readable in flow.reads)
-    in_real_time = realtime.runs_so(flow, log, once=once)
+    real_time = realtime.runs_so(flow, log, once=once)
+    in_real_time = real_time and not first
     if in_real_time:
         sources = realtime.prompt(sources)
     own = spark.newSession()
@@ -262,7 +278,7 @@ def planned(
         # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
         own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
     partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
-    if old is None and in_real_time and "spark.sql.shuffle.partitions" not in log.settings.spark.options:
+    if old is None and real_time and "spark.sql.shuffle.partitions" not in log.settings.spark.options:
         partitions = min(partitions, realtime.MOST_SHUFFLED)
         own.conf.set("spark.sql.shuffle.partitions", str(partitions))
     new = definition.Definition.of(flow, sources, partitions, log)
@@ -273,7 +289,7 @@ def planned(
     topic_sink = replace(topic_sink, silent=isinstance(replay, UpTo))
     with noting() as noted, histories.told():
         clocks = folder / definition.CHECKPOINT / CLOCKS
-        plan = FlowPlan(own, flow, sources, topic_sink, folder, clocks, once, replay, owes, deliver)
+        plan = FlowPlan(own, flow, sources, topic_sink, folder, clocks, once, in_real_time, replay, owes, deliver)
         writer, result, whole = plan.writer(noted)
     new = replace(new, histories=histories.found(), kept=kept(whole))
     slots = 0

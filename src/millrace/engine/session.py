@@ -198,6 +198,11 @@ def jvm_lives() -> bool:
     return gateway is not None and (gateway.proc is None or gateway.proc.poll() is None)
 
 
+def has_ended(spark: SparkSession | None) -> bool:
+    """Whether Spark is of no use any more: no flow could be started again."""
+    return spark is None or not jvm_lives() or bool(spark.sparkContext._jsc.sc().isStopped())
+
+
 def jvm_ended() -> bool:
     """Asked when a call into the JVM failed. One that was killed hangs up before it has ended, so it is given time."""
     gateway: Any = SparkContext._gateway

@@ -77,9 +77,12 @@ class Kept:
 
 
 class State:
-    """The state of a flow with this folder, as of its last committed epoch."""
+    """The state of a flow with this folder, as of its last committed epoch. What its operators were `told` stands
+    there, unless the query was no flow's."""
 
-    def __init__(self, spark: SparkSession, folder: Path, flow: str) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, flow: str, told: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
         self.spark, self.flow = spark, flow
         self.checkpoint = folder / definition.CHECKPOINT
         committed = epochs(self.checkpoint / "commits")
@@ -87,7 +90,7 @@ class State:
             raise CheckpointEmpty(flow=flow)
         self.epoch = committed[-1]
         remembered = definition.remembered(folder)
-        self._told = remembered.kept if remembered is not None else ()
+        self._told = told or (remembered.kept if remembered is not None else ())
 
     @cached_property
     def operators(self) -> list[Kept]:

@@ -30,6 +30,7 @@ class Waiting:
         self.restarts = {flow.name: Restarts() for flow in self.flows}
         self._once, self._ask, self._busy = once, unread, busy
         self._unread: dict[Flow, list[str]] = {}
+        self._have_read: set[str] = set()
         self._asked = 0.0
 
     def ready(self) -> Iterator[Flow]:
@@ -42,6 +43,17 @@ class Waiting:
             if not self._unread.get(flow) and not (self._once and self._fed(flow)):
                 self.flows.remove(flow)
                 yield flow
+
+    def add_read(self, flow: Flow) -> None:
+        """One that has read what was there, and goes on in real time."""
+        self.flows.append(flow)
+        self._have_read.add(flow.name)
+
+    def take_read(self, flow: Flow) -> bool:
+        """Whether it has; asked when it is started. After a failure there is more to read."""
+        found = flow.name in self._have_read
+        self._have_read.discard(flow.name)
+        return found
 
     def leave_out(self, failed: Flow) -> list[tuple[Flow, Flow]]:
         """With `once`, what a failed flow feeds is not started on half of its input: each such flow, and because of

@@ -47,6 +47,7 @@ class FlowPlan:
     folder: Path
     clocks: Path
     once: bool
+    in_real_time: bool
     replay: Replay | UpTo | None
     owes: bool
     deliver: Deliver | None = None
@@ -103,9 +104,8 @@ class FlowPlan:
         self, frames: Mapping[Readable, DataFrame], noted: list[Operator]
     ) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
         (stream,) = self.flow.streams
-        in_real_time = realtime.runs_so(self.flow, self.log, once=self.once)
         sides = Sides(
-            stream, [frames[source] for source in stream.reads], self.topic_sink, self.replay, at_once=in_real_time
+            stream, [frames[source] for source in stream.reads], self.topic_sink, self.replay, at_once=self.in_real_time
         )
         result = sides.plan(lambda: called(stream, frames, log_file(self.log.settings)))
         if self.flow.epoch_ms is not None and isinstance(result, DataFrame):
@@ -114,13 +114,13 @@ class FlowPlan:
             sides.sinks = self._deliver({stream: result})
             return sides.told.writeStream.foreachBatch(sides).outputMode("append"), result, sides.told
         records = output.records(stream, result)
-        mode = "update" if in_real_time else output.output_mode(stream, result, noted)
+        mode = "update" if self.in_real_time else output.output_mode(stream, result, noted)
         sinks = self._deliver({stream: result})
         if sinks is not None or self.topic_sink.at_most_once:
             outlet = Outlet(stream, self.topic_sink, sinks)
             return result.writeStream.foreachBatch(outlet).outputMode(mode), result, result
         writer = (
-            (realtime.settled(output.identified(records)) if in_real_time else records)
+            (realtime.settled(output.identified(records)) if self.in_real_time else records)
             .writeStream.format(self.topic_sink.sink.format)
             .outputMode(mode)
             .options(**self.topic_sink.sink.options)
