@@ -99,8 +99,8 @@ def signed(
     records = _records(spark, view, changing, log)
     for each in events:
         records = records.unionByName(_as_records(each, each.stream(spark, clocks, once)))
-    for each in ticks:
-        records = records.unionByName(_records_of(_CLOCK, each.select(F.col("ms").cast("string").alias("value"))))
+    for tick in ticks:
+        records = records.unionByName(_records_of(_CLOCK, tick.select(F.col("ms").cast("string").alias("value"))))
     latest = kernel.latest_by_key(records, net=True)
     frame = _understood(latest, view, changing).select("topic", "row", F.col(TABLE_DIFF).alias(DIFF))
     tables: dict[str, tuple[Column, Mapping[str, Column]]] = {}
@@ -174,9 +174,9 @@ def _events_alone(
 ) -> tuple[DataFrame, Tables]:
     frames: list[DataFrame] = []
     tables: dict[str, tuple[Column, Mapping[str, Column]]] = {}
-    for each in ticks:
+    for tick in ticks:
         now = F.timestamp_millis("ms").alias("__now")
-        frames.append(each.select(F.lit(_CLOCK).alias("topic"), now, F.lit(1).alias(DIFF)))
+        frames.append(tick.select(F.lit(_CLOCK).alias("topic"), now, F.lit(1).alias(DIFF)))
         tables[CLOCK] = (F.col("topic") == _CLOCK, {"now": F.col("__now")})
     for place, source in enumerate(sources):
         slot, columns = f"__t{place}", source.schema.names
