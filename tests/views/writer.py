@@ -426,8 +426,9 @@ class Writer:
     def _spanned(self, source: Source) -> str:
         """While which rows are in."""
         now, family, hours = "now()", "z", self.draw.choice(("00:00", "36 hours", "700 hours"))
-        if self.draw.random() < 0.4:
-            now, family, hours = "now() AT TIME ZONE 'UTC'", "m", self.draw.choice(("1 day", "9000:00"))
+        own = [kind for _, _, kind in source.columns if kind in "zm"] or ["z", "m"]
+        if self.draw.choice(own) == "m":
+            now, family, hours = "(now() AT TIME ZONE 'UTC')", "m", self.draw.choice(("1 day", "9000:00"))
             self.used.add("now() at time zone")
         moment = self.of(family, source, self.draw.choice((0, 0, 1)))
         kind = self.draw.choice(("rows that go", "rows that come", "rows that come and go", "now() on the left"))

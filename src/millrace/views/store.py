@@ -33,7 +33,7 @@ _AT_ONCE = 5_000
 # PostgreSQL cuts longer names off, and two that begin alike would be one.
 LONGEST_NAME_BYTES = 63
 _LOOK_S = 0.05
-_PREFIX, _INDEX = "millrace_", "millrace_by_"
+_PREFIX, _INDEX, _NEXT = "millrace_", "millrace_by_", "millrace_next_"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Store:
         with self._told(shape.view) as connection, connection.transaction():
             goes_on = self._is_of(connection, shape, topic)
             # Built beside the old one: whoever drops a table holds up all who read it, to the end of the transaction.
-            into = shape if goes_on else replace(shape, view=_index_name(shape.view, ()))
+            into = shape if goes_on else replace(shape, view=_hashed(_NEXT, shape.view))
             if not goes_on:
                 self._create(connection, into)
             left = iter(changes)
@@ -331,9 +331,12 @@ class Store:
 
 
 def _index_name(view: str, columns: tuple[str, ...]) -> str:
-    """Names of views and columns may be as long as PostgreSQL's are. Without columns, that of a table that is to take
-    the view's place."""
-    return f"{_INDEX}{hashlib.sha256(json.dumps([view, columns]).encode()).hexdigest()[:24]}"
+    return _hashed(_INDEX, view, columns)
+
+
+def _hashed(prefix: str, *parts: object) -> str:
+    """Names of views and columns may be as long as PostgreSQL's are."""
+    return f"{prefix}{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}"
 
 
 def _type(type_: Type) -> Any:
