@@ -86,10 +86,12 @@ class World:
     changes: dict[str, list[tuple[tuple[Any, ...], int]]] = field(default_factory=dict)
     before: int = 0
     now: datetime = BEGINS
+    hours: int = 0
 
     def advance(self) -> None:
-        """Now and then to the very moment of a row."""
-        self.now += timedelta(hours=self.draw.choice((0, 1, 12, 24, 664)))
+        """Often to the very moment at which a row comes or goes, or one µs later."""
+        self.hours += self.draw.choice((0, 1, 12, 24, 664))
+        self.now = BEGINS + timedelta(hours=self.hours, microseconds=self.draw.choice((0, 0, 1)))
 
     def at(self, sql: str) -> str:
         return sql.replace("now()", f"TIMESTAMPTZ '{self.now.isoformat()}'")

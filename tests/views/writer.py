@@ -419,18 +419,18 @@ class Writer:
             parts.append(self._use("where", self.test(source)))
         if self.draw.random() < 0.25:
             parts.append(self._exists(source))
-        if self.draw.random() < 0.15:
-            parts.append(self._spanned(source))
+        times = [(reference, kind) for reference, _, kind in source.columns if kind in "zm"]
+        if times and self.draw.random() < 0.3:
+            parts.append(self._spanned(source, *self.draw.choice(times)))
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
-    def _spanned(self, source: Source) -> str:
+    def _spanned(self, source: Source, own: str, family: str) -> str:
         """While which rows are in."""
-        now, family, hours = "now()", "z", self.draw.choice(("00:00", "36 hours", "700 hours"))
-        own = [kind for _, _, kind in source.columns if kind in "zm"] or ["z", "m"]
-        if self.draw.choice(own) == "m":
-            now, family, hours = "(now() AT TIME ZONE 'UTC')", "m", self.draw.choice(("1 day", "9000:00"))
+        now, hours = "now()", self.draw.choice(("00:00", "36 hours", "700 hours"))
+        if family == "m":
+            now, hours = "(now() AT TIME ZONE 'UTC')", self.draw.choice(("00:00", "1 day", "700:00"))
             self.used.add("now() at time zone")
-        moment = self.of(family, source, self.draw.choice((0, 0, 1)))
+        moment = own if self.draw.random() < 0.7 else self.of(family, source, 1)
         kind = self.draw.choice(("rows that go", "rows that come", "rows that come and go", "now() on the left"))
         self.used.add(kind)
         if kind == "rows that come and go":
