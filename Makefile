@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery bench-views torture crash bench-events bench-serving fuzz fuzz-flows scale soak bench-fraud bench-lake fuzz-lake bench-leaderboard
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery bench-views bench-sizing torture crash bench-events bench-serving fuzz fuzz-flows scale soak bench-fraud bench-lake fuzz-lake bench-leaderboard
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -102,6 +102,9 @@ bench-recovery: setup ## kill -9 to caught up at 5,000 events/s, against Flink (
 
 bench-views: setup ## a view: its freshness in store, by HTTP and WebSocket; cost of a change at 10,000 to 1,000,000 rows (SIZES= RATES=100,1000)
 	@$(BIN)/python -m bench.views $(if $(SIZES),--sizes $(SIZES)) $(if $(RATES),--rates $(RATES))
+
+bench-sizing: setup ## twenty views and ten sinks on one database: memory, CPU while nobody writes, freshness (ROWS=100000)
+	@$(BIN)/python -m bench.sizing $(if $(ROWS),--rows $(ROWS))
 
 soak: setup ## flows under an even load for hours: does anything grow? MINUTES=120 by default; PLOT=docs/soak.svg
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),120) $(if $(PLOT),--plot $(PLOT))

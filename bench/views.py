@@ -130,7 +130,7 @@ class Bench:
                     "UPDATE orders SET amount = amount + 1, customer_id = (customer_id + 7) %% %s WHERE id = ANY(%s)",
                     (CUSTOMERS, ids),
                 )
-                place = _lsn(connection)
+                place = written_lsn(connection)
                 connection.commit()
                 if after_each is not None:
                     after_each(connection)
@@ -139,10 +139,10 @@ class Bench:
 
     def cost(self, process: psutil.Process, changes: int) -> dict[str, float]:
         """Microseconds of CPU a change, and changes a second."""
-        cpu, began = _cpu_s(process), time.monotonic()
+        cpu, began = cpu_s(process), time.monotonic()
         self.wait(self.burst(changes))
         took = time.monotonic() - began
-        return {"cpu_us": round((_cpu_s(process) - cpu) * 1e6 / changes), "per_s": round(changes / took)}
+        return {"cpu_us": round((cpu_s(process) - cpu) * 1e6 / changes), "per_s": round(changes / took)}
 
     def freshness(self, rate: int, seconds: float, server: str) -> dict[str, Any]:
         self.check()
@@ -191,20 +191,20 @@ class Bench:
     def check(self) -> None:
         """The view is what PostgreSQL answers."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            expected, place = connection.execute(SQL).fetchall(), _lsn(connection)  # type: ignore[arg-type]
+            expected, place = connection.execute(SQL).fetchall(), written_lsn(connection)  # type: ignore[arg-type]
             connection.execute("SELECT pg_logical_emit_message(true, 'bench', 'a commit')")
         self.wait(place)
         _, rows, _ = Store(self.settings, self.name).rows("revenue")
         assert sorted(rows) == sorted(expected)
 
 
-def _lsn(connection: psycopg.Connection[Any]) -> int:
+def written_lsn(connection: psycopg.Connection[Any]) -> int:
     row = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
     assert row is not None
     return int(row[0])
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     spent = 0.0
     for each in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):

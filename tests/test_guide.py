@@ -341,7 +341,7 @@ def test_queues(
 @pytest.mark.spark
 @pytest.mark.turn(1, 2)
 def test_views(spark: Any, settings: Settings, connect: str, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    block, asking, other = blocks("views.md")
+    block, timed, asking, other = blocks("views.md")
     own = replace(settings, prefix="guidev")
     monkeypatch.setattr("millrace.config.load", lambda: own)
     names: dict[str, Any] = {}
@@ -352,6 +352,7 @@ def test_views(spark: Any, settings: Settings, connect: str, postgres: str, monk
         ("amount", "numeric(22,2)"),
         ("latest", "timestamptz"),
     ]
+    exec(timed, names)
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE shop")
     with psycopg.connect(f"{postgres.rpartition('/')[0]}/shop", autocommit=True) as connection:
@@ -372,6 +373,7 @@ def test_views(spark: Any, settings: Settings, connect: str, postgres: str, monk
     assert sorted(row[:3] for row in names["rows"]) == [("north", 2, Decimal(13)), ("south", 1, Decimal("1.25"))]
     _, largest, _ = names["store"].rows("largest")
     assert sorted(row[:2] for row in largest) == [(7, Decimal("3.50")), (8, Decimal(9))]
+    assert names["store"].rows("lately")[1] == []  # of last January
     names["store"].close()
     exec(other, names)
     assert names["revenue"].key == ("region",)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -197,6 +199,76 @@ def _is_pushed(shop: Shop, app: App) -> None:
         assert ([row["total"] for row in changed.rows], changed.gone) == ([101], [])
         pulled = client.rows(f"{shop.name}-large", wait_for=lsn_text(lsn(shop)))
         assert list(pulled) == [{"total": 101}]
+
+
+LATELY = "SELECT id, at FROM {visits} WHERE at <= now() AND at > now() - interval '10 seconds'"
+GUESTS = "SELECT guest, count(*) AS visits FROM {visits} WHERE at + interval '10 seconds' >= now() GROUP BY guest"
+
+
+@dataclass
+class Visits:
+    """Rows of a table, and the same as events. `last` is the time of the last one."""
+
+    shop: Shop
+    topic: str
+    number: int = 0
+    last: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def add(self, *after_s: int) -> None:
+        for seconds in after_s:
+            self.number, self.last = self.number + 1, datetime.now(UTC) + timedelta(seconds=seconds)
+            row = {"id": self.number, "guest": self.number % 2, "at": self.last.isoformat()}
+            self.shop.run(f"INSERT INTO visits VALUES ({row['id']}, {row['guest']}, '{row['at']}')")
+            self.shop.captures.log.write(self.topic, row)
+
+    @property
+    def over(self) -> bool:
+        return datetime.now(UTC) > self.last + timedelta(seconds=10)
+
+
+@pytest.mark.turn(1, 2)
+def test_rows_come_and_go_by_the_clock(shop: Shop, spark: SparkSession) -> None:
+    """Of a captured table and of events, without anything that happens but time; what is due while nothing runs is done
+    by the next run. Each is PostgreSQL's answer, with the `at` that the view tells as now()."""
+    shop.run("CREATE TABLE visits (id integer PRIMARY KEY, guest integer, at timestamptz)")
+    app, visits = App(f"clock-{shop.name}"), Visits(shop, f"{shop.name}-events")
+    app.capture(shop.name, ["visits"])
+    app.topic(visits.topic, "id int, guest int, at timestamp")
+    views = {f"{shop.name}-lately": LATELY, f"{shop.name}-guests": GUESTS}
+    app.view(f"{shop.name}-lately", key="id", sql=LATELY.format(visits="visits"))
+    app.view(f"{shop.name}-guests", key="guest", sql=GUESTS.format(visits=f'"{visits.topic}"'))
+    shop.captures.log.topics.ensure(visits.topic, partitions=2)
+    shop.captures.ensure(app.graph().databases[0].capture)
+    reached(shop)
+
+    with closing(Store(shop.settings, app.name)) as store:
+
+        def held(view: str) -> list[tuple[Any, ...]] | None:
+            """Its rows, if they are PostgreSQL's answer of all that was written."""
+            _, rows, position = store.rows(view)
+            sql = views[view].format(visits="visits").replace("now()", f"TIMESTAMPTZ '{position.at}'")
+            return rows if {tuple(map(plain, row)) for row in rows} == answer(shop, sql) else None
+
+        def both_come() -> bool:
+            run.poll()
+            if visits.over:  # and was not seen: the machine is slow
+                visits.add(-3600, -2, 3)
+            return all(held(view) for view in views)
+
+        def all_go() -> bool:
+            run.poll()
+            return all(held(view) == [] for view in views)
+
+        with Run(app, shop.settings, spark=spark, traffic=False) as run:
+            until(lambda: run.poll() is not None and len(store.positions()) == 2, "both views", LIMIT_S)
+            until(both_come, "rows of now", LIMIT_S)
+            until(all_go, "nothing more", LIMIT_S)
+            until(both_come, "rows of now, again", LIMIT_S)
+            run.stop()
+        until(lambda: visits.over, "while nothing runs")
+        with Run(app, shop.settings, spark=spark, traffic=False) as run:
+            until(all_go, "nothing more", LIMIT_S)
+            run.stop()
 
 
 def reached(shop: Shop) -> None:

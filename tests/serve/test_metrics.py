@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ from millrace.serve.metrics import METRICS, metrics
 from tests.serve.exposition import parsed
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "metrics.md"
-REPORT = {
+REPORT: dict[str, Any] = {
     "batchId": 7,
     "timestamp": "2026-01-01T00:00:10.000Z",
     "numInputRows": 10,
@@ -68,6 +69,11 @@ def test_an_epochs_report_becomes_progress() -> None:
     assert (progress.state_rows, progress.state_bytes, progress.state_disk_bytes) == (5, 2_000_000_017, 11)
     assert (progress.lag_records, progress.lag_s) == (7, 9.0)  # 4 + 3 unread; the newest one read came at :03
     assert progress.freshness_s == 10.5  # changed at :01.5, and shown at :12
+    assert progress.rows_in == 10
+    # What only says which time it is, is no row.
+    clock = {"startOffset": {"@@now": {"ms": 1}}, "endOffset": {"@@now": {"ms": 1_001}}, "numInputRows": 1}
+    timed = progress_of("counts", {**REPORT, "numInputRows": 1, "sources": [*REPORT["sources"], clock]})
+    assert (timed.rows_in, timed.rows_per_s, timed.lag_records) == (0, 0.0, 7)
     read = {**REPORT, "sources": [{"endOffset": {"t": {"0": 4}}, "latestOffset": {"t": {"0": 4}}}]}
     assert (progress_of("counts", read).lag_records, progress_of("counts", read).lag_s) == (0, 0.0)
     again = {**REPORT, "sources": [{"endOffset": {"t": {"0": 4}}, "latestOffset": None}]}

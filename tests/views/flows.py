@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -80,7 +81,8 @@ def check(
     interrupted again and again."""
     draw = random.Random(seed)
     with connected(shop.url) as connection:
-        world = World(connection, draw, tables(draw))
+        # All that is written is long past: the flow's own time gives the same answers.
+        world = World(connection, draw, tables(draw), now=datetime.now(UTC))
         world.create()
         world.transaction()
         names = [table.name for table in world.tables]

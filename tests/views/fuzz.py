@@ -26,6 +26,7 @@ from millrace.errors import ViewRefused
 from millrace.model.signed import Bag, canonical
 from millrace.views import Plan, planned
 from millrace.views.numerics import NoAnswer, Unsure
+from millrace.views.steps import CLOCK
 from millrace.views.twin import answer
 from tests.views import queries
 from tests.views.worlds import World, tables
@@ -111,10 +112,11 @@ def run(
         plans += [] if found is None else [found]
     for _ in range(TRANSACTIONS):
         happened = world.transaction()
+        world.advance()
         for query, plan in plans:
             _compare(world, query, plan, report, seed)
             for name in query.used:
-                for relation in {each.relation for each in plan.inputs}:
+                for relation in {each.relation for each in plan.inputs} - {CLOCK}:
                     report.met[name].update({event: happened[relation][event] for event in EVENTS})
 
 
@@ -137,7 +139,7 @@ def _planned(world: World, report: Report, seed: int, wanted: Set[str]) -> tuple
 def _compare(world: World, query: Query, plan: Plan, report: Report, seed: int) -> None:
     expected: Bag | str
     try:
-        rows = world.connection.execute(query.sql, binary=True).fetchall()  # type: ignore[call-overload]
+        rows = world.connection.execute(world.at(query.sql), binary=True).fetchall()  # type: ignore[call-overload]
         expected = Bag(tuple(plain(value) for value in row) for row in rows)
     except psycopg.Error as error:
         expected = str(error).splitlines()[0]
@@ -162,7 +164,8 @@ def _compare(world: World, query: Query, plan: Plan, report: Report, seed: int) 
     report.rows += expected.total()
     if not same(found, expected):
         lack, more = list((expected - found).elements())[:3], list((found - expected).elements())[:3]
-        report.faults.append(f"seed {seed}: PostgreSQL also has {lack}, the view {more}\n  {query.sql}\n{plan}")
+        at = f"seed {seed}, at {world.now}"
+        report.faults.append(f"{at}: PostgreSQL also has {lack}, the view {more}\n  {query.sql}\n{plan}")
 
 
 def connected(url: str) -> psycopg.Connection[Any]:

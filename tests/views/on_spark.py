@@ -14,10 +14,14 @@ from millrace.kernel.signed import DIFF
 from millrace.model.signed import Bag, Row, canonical
 from millrace.views import types
 from millrace.views.run import chain
-from millrace.views.steps import Plan
+from millrace.views.steps import CLOCK, Plan
 from tests.views.worlds import Made
 
 TABLE = "__table"
+
+
+# The time, as a table of the same form as the others.
+NOW = Made("clock", {"now": "timestamptz"})
 
 
 def frame(spark: SparkSession, tables: Sequence[Made], changes: Mapping[str, Sequence[tuple[Row, int]]]) -> DataFrame:
@@ -54,7 +58,7 @@ def answered(spark: SparkSession, plan: Plan, tables: Sequence[Made], changes: D
     begun = {}
     for table in tables:
         columns = {name: F.col(f"{table.name}_{name}") for name in table.columns}
-        begun[table.name] = (F.col(TABLE) == table.name, columns)
+        begun[CLOCK if table == NOW else table.name] = (F.col(TABLE) == table.name, columns)
     made = chain(plan, changes, begun).table(plan.output)
     shown = [
         F.col(f"`{name}`").cast(told(type_)).alias(f"o{place}")

@@ -74,13 +74,27 @@ def together(plans: Sequence[Plan], changes: DataFrame, tables: viewing.Tables) 
     return chain
 
 
+_TABLES = ("table", "left", "right", "tables", "clock", "into")
+
+
 def _named(step: Any, number: int) -> Any:
-    given = {name: getattr(step, name) for name in ("table", "left", "right", "tables", "into") if hasattr(step, name)}
+    given = {name: getattr(step, name) for name in _TABLES if hasattr(step, name)}
     made = {
         name: tuple(f"{number}.{each}" for each in value) if isinstance(value, tuple) else f"{number}.{value}"
         for name, value in given.items()
     }
     return replace(step, **made)
+
+
+def shown_of(chain: Chain, rows: DataFrame, plan: Plan, number: int) -> Bag:
+    """What an epoch's rows of that chain tell of one of its plans."""
+    found, made = Bag(), replace(chain, rows=rows).table(f"{number}.{plan.output}")
+    shown = [_shown(name, type_).alias(f"o{place}") for place, (name, type_) in enumerate(plan.columns)]
+    for row in made.select(*shown, DIFF).collect():
+        kinds = [type_ for _, type_ in plan.columns]
+        values = zip(row[:-1], kinds, strict=True)
+        found[tuple(canonical(on_spark.restored(value, type_)) for value, type_ in values)] += row[-1]
+    return found
 
 
 @dataclass
@@ -103,28 +117,19 @@ class Flow:
         own, log = self.spark.newSession(), self.shop.captures.log
         viewing.suit(own)
         sources = [source_of(each, log, "fuzz") for each in reads]
-        changes, found = viewing.signed(own, view, sources, log)
+        timed = any(plan.is_timed for plan in self.plans)
+        changes, found = viewing.signed(own, view, sources, log, timed=timed)
         chain = together(self.plans, changes, found)
 
         def taken(rows: DataFrame, number: int) -> None:
             rows.persist()
-            self.results[number] = [self._told(replace(chain, rows=rows), each) for each in range(len(self.plans))]
+            self.results[number] = [shown_of(chain, rows, plan, each) for each, plan in enumerate(self.plans)]
             rows.unpersist()
 
         writer = chain.rows.writeStream.foreachBatch(taken).outputMode("append")
         self.query = (
             writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="0 seconds").start()
         )
-
-    def _told(self, chain: Chain, number: int) -> Bag:
-        plan, found = self.plans[number], Bag()
-        made = chain.table(f"{number}.{plan.output}")
-        shown = [_shown(name, type_).alias(f"o{place}") for place, (name, type_) in enumerate(plan.columns)]
-        for row in made.select(*shown, DIFF).collect():
-            kinds = [type_ for _, type_ in plan.columns]
-            values = zip(row[:-1], kinds, strict=True)
-            found[tuple(canonical(on_spark.restored(value, type_)) for value, type_ in values)] += row[-1]
-        return found
 
     def run(self, count: int, wanted: int) -> bool:
         """Starts it, and stops it in the middle of something after so many epochs; or when an epoch has that position,

@@ -83,12 +83,14 @@ def _fuzzed(spark: SparkSession, connection: psycopg.Connection[Any], seed: int)
     world.create()
     for _ in range(4):
         world.transaction()
-    frame = on_spark.frame(spark, world.tables, world.changes)
+        world.advance()
+    tables_ = [*world.tables, on_spark.NOW]
+    frame = on_spark.frame(spark, tables_, {**world.changes, on_spark.NOW.name: [((world.now,), 1)]})
     for _ in range(ON_SPARK):
         query = queries.query(draw, world.tables)
         try:
             plan = planned("fuzz", query.sql, [table.relation for table in world.tables])
         except ViewRefused:
             continue
-        found, expected = on_spark.answered(spark, plan, world.tables, frame), asked(connection, query.sql)
+        found, expected = on_spark.answered(spark, plan, tables_, frame), asked(connection, world.at(query.sql))
         assert same(found, expected), f"seed {seed}: {query.sql}\n{plan}\n{found - expected}\n{expected - found}"

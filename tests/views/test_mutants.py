@@ -9,7 +9,7 @@ import pytest
 
 from millrace.errors import Where
 from millrace.views import Plan, Relation, planned
-from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Select, Step, Top, Union
+from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Select, Span, Step, Top, Union
 from tests.views import fuzz
 from tests.views.fuzz import Report, connected, run
 
@@ -45,6 +45,10 @@ MUTANTS: dict[str, Callable[[Step], Step]] = {
         if isinstance(step, Top)
         else step
     ),
+    "rows that stay for a moment too long": lambda step: (
+        replace(step, until=tuple((name, us + 1) for name, us in step.until)) if isinstance(step, Span) else step
+    ),
+    "rows that are there before their time": lambda step: replace(step, since=()) if isinstance(step, Span) else step,
     "the least for the greatest": _measures("max", "min"),
     "values counted as often as they come, for once": _measures("distinct", "count"),
 }

@@ -81,11 +81,18 @@ def test_epochs_are_applied_with_their_position(own: Settings, store: Store) -> 
     assert held(store) == {("a", 1): Decimal("1.75"), ("b", 2): Decimal(4)}
     assert store.position("t") == position
 
-    # The same view of the same changelog goes on; of another changelog, or with other columns, it begins anew.
+    # The same view of the same changelog goes on. Of another changelog, or with other columns, it begins anew; until
+    # that is filled, there is what was there.
     assert store.begin(SHAPE, "one") == position
     assert store.begin(SHAPE, "two") is None
+    assert (held(store), store.position("t")) == ({("a", 1): Decimal("1.75"), ("b", 2): Decimal(4)}, position)
+    with pytest.raises(ViewStoreUnfit, match="overflow"):
+        store.apply(SHAPE, "two", mark(0, 64), [row("e", 5, "6"), row("d", 4, "12345678901234")])
+    assert (len(held(store)), store.position("t")) == (2, position)
     store.apply(SHAPE, "two", mark(0, 64), [row("e", 5, "6")])
+    assert held(store) == {("e", 5): Decimal(6)}
     assert store.begin(replace(SHAPE, key=("v",)), "two") is None
+    assert held(store) == {("e", 5): Decimal(6)}
 
 
 def test_indexes_come_and_go_without_the_table(own: Settings, store: Store) -> None:
@@ -95,8 +102,9 @@ def test_indexes_come_and_go_without_the_table(own: Settings, store: Store) -> N
             found = connection.execute(asked, (store.schema,)).fetchall()
         return [definition.rpartition(" USING btree ")[2] for (definition,) in found if "UNIQUE" not in definition]
 
-    store.begin(replace(SHAPE, indexes=(("value",), ("t", "value"))), "one")
-    store.apply(SHAPE, "one", mark(0, 16), [row("a", 1, "1.50")])
+    indexed_too = replace(SHAPE, indexes=(("value",), ("t", "value")))
+    store.begin(indexed_too, "one")
+    store.apply(indexed_too, "one", mark(0, 16), [row("a", 1, "1.50")])
     assert sorted(indexed()) == ["(t, value)", "(value)"]
     assert store.begin(replace(SHAPE, indexes=(("value",),)), "one") is not None
     assert indexed() == ["(value)"]

@@ -13,12 +13,15 @@ import psycopg
 
 from millrace.model.signed import Bag, Table, canonical
 from millrace.views import Relation, named
+from millrace.views.steps import CLOCK
 
 TYPES = (
     "integer", "integer", "bigint", "smallint", "numeric(8,2)", "numeric(8,2)", "numeric(12,4)", "numeric", "text",
     "text", "varchar(8)", "char(4)", "boolean", "boolean", "double precision", "real", "date", "timestamp",
     "timestamptz",
 )  # fmt: skip
+FIRST = datetime(2024, 1, 31, 22, 59, 59, 999_999)
+BEGINS = FIRST.replace(tzinfo=UTC)
 WORDS = ("", "a", "A", "ab", "abc", "b ", " x", "ä", "Zebra", "zebra", "\U0001f409", "a%b", "0", "12")
 
 
@@ -44,7 +47,7 @@ def value(draw: random.Random, type_: str) -> Any:
     if type_ == "date":
         return date(2024, 2, 27) + timedelta(days=draw.choice((0, 1, 2, 3, 40, 366, -60)))
     if type_.startswith("timestamp"):
-        moment = datetime(2024, 1, 31, 22, 59, 59, 999_999) + timedelta(hours=draw.choice((0, 1, 2, 24, 700, 9000)))
+        moment = FIRST + timedelta(hours=draw.choice((0, 1, 2, 24, 700, 9000)))
         return moment.replace(tzinfo=UTC) if type_ == "timestamptz" else moment
     text = draw.choice(WORDS)
     return text[: int(type_[-2])] if type_.endswith(")") else text
@@ -74,7 +77,7 @@ def tables(draw: random.Random) -> list[Made]:
 @dataclass
 class World:
     """Tables in a schema of their own; `rows` are what they hold, by table and id, and `changes` the signed rows that
-    made them. `before` is an LSN just before the last commit."""
+    made them. `before` is an LSN just before the last commit; `now` is what now() is taken for."""
 
     connection: psycopg.Connection[Any]
     draw: random.Random
@@ -82,6 +85,16 @@ class World:
     rows: dict[str, dict[int, tuple[Any, ...]]] = field(default_factory=dict)
     changes: dict[str, list[tuple[tuple[Any, ...], int]]] = field(default_factory=dict)
     before: int = 0
+    now: datetime = BEGINS
+    hours: int = 0
+
+    def advance(self) -> None:
+        """Often to the very moment at which a row comes or goes, or one µs later."""
+        self.hours += self.draw.choice((0, 1, 12, 24, 664))
+        self.now = BEGINS + timedelta(hours=self.hours, microseconds=self.draw.choice((0, 0, 1)))
+
+    def at(self, sql: str) -> str:
+        return sql.replace("now()", f"TIMESTAMPTZ '{self.now.isoformat()}'")
 
     def create(self) -> None:
         self.connection.execute("DROP SCHEMA IF EXISTS fuzz CASCADE")
@@ -140,4 +153,5 @@ class World:
         return tuple(canonical(each) for each in row)
 
     def held(self) -> dict[str, Table]:
-        return {table.name: Table(tuple(table.columns), Bag(self.rows[table.name].values())) for table in self.tables}
+        held = {table.name: Table(tuple(table.columns), Bag(self.rows[table.name].values())) for table in self.tables}
+        return {**held, CLOCK: Table(("now",), Bag([(self.now,)]))}

@@ -240,6 +240,9 @@ class Writer:
                 "having",
                 f" HAVING {self.draw.choice(('count(*) > 1', 'count(*) = 2', least))}",
             )
+            if self.draw.random() < 0.3:
+                lately = f"max({self.of('z', source, 0)}) > now() - INTERVAL '700 hours'"
+                having += self._use("groups that go", f" AND {lately}")
         names = [(name, family) for _, name, family in keys] + [(name, family) for _, family, name in measures]
         return f"SELECT {', '.join(listed)} FROM {source.sql}{self._where(source, depth)}{by}{having}", names
 
@@ -416,7 +419,27 @@ class Writer:
             parts.append(self._use("where", self.test(source)))
         if self.draw.random() < 0.25:
             parts.append(self._exists(source))
+        times = [(reference, kind) for reference, _, kind in source.columns if kind in "zm"]
+        if times and self.draw.random() < 0.3:
+            parts.append(self._spanned(source, *self.draw.choice(times)))
         return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def _spanned(self, source: Source, own: str, family: str) -> str:
+        """While which rows are in."""
+        now, hours = "now()", self.draw.choice(("00:00", "36 hours", "700 hours"))
+        if family == "m":
+            now, hours = "(now() AT TIME ZONE 'UTC')", self.draw.choice(("00:00", "1 day", "700:00"))
+            self.used.add("now() at time zone")
+        moment = own if self.draw.random() < 0.7 else self.of(family, source, 1)
+        kind = self.draw.choice(("rows that go", "rows that come", "rows that come and go", "now() on the left"))
+        self.used.add(kind)
+        if kind == "rows that come and go":
+            return f"({moment} BETWEEN {now} - INTERVAL '{hours}' AND {now})"
+        if kind == "now() on the left":
+            later = f"{moment} + INTERVAL '{hours}'"
+            return f"{now} {self.draw.choice(('<', '<=', '>', '>='))} {later}"
+        operator = self.draw.choice((">", ">=") if kind == "rows that go" else ("<", "<="))
+        return f"{moment} {operator} {now} {self.draw.choice('+-')} INTERVAL '{hours}'"
 
     def _exists(self, source: Source) -> str:
         inner = self.table()

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -58,28 +59,34 @@ def _app(parser: argparse.ArgumentParser) -> None:
 def list_views(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.views import store
 
-    rows: list[dict[str, object]] = [
-        {"app": app, "view": each.view, "lsn": each.lsn, "at": each.at, "epoch": each.epoch, "filling": None}
-        for app, positions in store.everything(settings).items()
-        for each in positions
-    ]
-    rows += _filling(settings, {(row["app"], row["view"]) for row in rows})
+    filled = {(app, each.view): each for app, views in store.everything(settings).items() for each in views}
+    filling = _filling(settings)
+    rows: list[dict[str, object]] = []
+    for app, view in sorted({*filled, *filling}):
+        held, (since, told) = filled.get((app, view)), filling.get((app, view), (None, None))
+        facts = {"lsn": held.lsn, "at": held.at, "epoch": held.epoch} if held is not None else {}
+        # One that is begun anew is read for the first time again, while the old one is still there.
+        new = held is None or (since is not None and since > held.at)
+        rows.append({"app": app, "view": view, **facts, "filling": told if new else None})
     columns = ("app", "view", "lsn", "at", "epoch", "filling")
-    listing(args, columns, rows, "no views; an app that has some fills them when it runs")
+    listing(
+        args,
+        columns,
+        [dict.fromkeys(columns) | row for row in rows],
+        "no views; an app that has some fills them when it runs",
+    )
 
 
-def _filling(settings: Settings, shown: set[tuple[object, object]]) -> list[dict[str, object]]:
-    """Those that are not shown because they are being read for the first time."""
+def _filling(settings: Settings) -> dict[tuple[str, str], tuple[datetime, str]]:
+    """Of all that were ever begun: when, and what was read since."""
     if not settings.checkpoints.is_dir():
-        return []
+        return {}
     from millrace.engine.flows import filling
 
-    found: list[dict[str, object]] = []
+    found = {}
     for each in filling(settings):
-        if (each["app"], each["view"]) not in shown:
-            left = "" if each["left"] is None else f", {each['left']:,} to go"
-            row = {"app": each["app"], "view": each["view"], "filling": f"{each['read']:,} read{left}"}
-            found.append({**dict.fromkeys(("lsn", "at", "epoch")), **row})
+        left = "" if each["left"] is None else f", {each['left']:,} to go"
+        found[each["app"], each["view"]] = (each["since"], f"{each['read']:,} read{left}")
     return found
 
 

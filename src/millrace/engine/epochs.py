@@ -14,8 +14,9 @@ from pathlib import Path
 from millrace.engine.stopping import epochs
 from millrace.sinks.ledger import Epoch, ranges_of
 
-# No topic's name begins so: what stands there is a position of a database.
+# No topic's name begins so: what stands there is a position of a database, or the time.
 POSITION = "@"
+NOW = "@@now"
 _HEAD = 2  # the format's version, then the epoch's metadata, then one line a source
 
 
@@ -50,12 +51,21 @@ def offsets_in(path: Path) -> list[Mapping[str, Mapping[str, int]]]:
 
 def positions(checkpoint: Path, number: int) -> dict[str, int]:
     """Of an epoch that ends where transactions do (`Cut.java`): for each database up to which LSN it has them all."""
+    return {name[1:]: each["lsn"] for name, each in _positions(checkpoint, number).items() if name != NOW}
+
+
+def now_ms(checkpoint: Path, number: int) -> int | None:
+    """The time that an epoch is true of, if it has one (`Ticks.java`)."""
+    return _positions(checkpoint, number).get(NOW, {}).get("ms")
+
+
+def _positions(checkpoint: Path, number: int) -> dict[str, Mapping[str, int]]:
     path = checkpoint / "offsets" / str(number)
-    found: dict[str, int] = {}
+    found: dict[str, Mapping[str, int]] = {}
     for line in path.read_text(encoding="utf-8").splitlines()[_HEAD:] if path.exists() else ():
         with contextlib.suppress(ValueError):
             read = json.loads(line)
-            found |= {name[1:]: each["lsn"] for name, each in read.items() if name.startswith(POSITION)}
+            found |= {name: each for name, each in read.items() if name.startswith(POSITION)}
     return found
 
 

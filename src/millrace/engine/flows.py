@@ -36,14 +36,16 @@ def flows(settings: Settings) -> list[dict[str, Any]]:
 
 def filling(settings: Settings) -> list[dict[str, Any]]:
     """The views that were ever begun under this prefix, with how many records their flow has read since it was started
-    and how many are left."""
+    and how many are left. `since` is when it began: what was in the store before is of a view that was there before."""
     found = []
     for file in sorted(settings.checkpoints.glob(f"*/*/{FILLING}")):
         app, told = settings.unnamed(file.parent.parent.name), standing.read(file.parent)
         if app is not None:
             last = told.get("last")
             left = last.get("lag_records") if isinstance(last, dict) else None
-            found.append({"app": app, "view": file.parent.name, "read": told.get("rows_in") or 0, "left": left})
+            since = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+            read = told.get("rows_in") or 0
+            found.append({"app": app, "view": file.parent.name, "read": read, "left": left, "since": since})
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from millrace.engine.epochs import POSITION
+from millrace.engine.epochs import NOW, POSITION
 from millrace.engine.sources import ARRIVED, CHANGED, DEAD
 from millrace.flow.lateness import ALLOWED, LATE_METRIC, REFUSED
 from millrace.flow.matches import PARTIAL_METRIC
@@ -97,16 +97,17 @@ def progress_of(flow: str, report: Mapping[str, Any], clocks: Path | None = None
     at = began.astimezone(UTC) + timedelta(milliseconds=epoch_ms)
     watermark = _time(report.get("eventTime", {}).get("watermark"))
     lag_records = _lag_records(report)
+    rows, ticks = report["numInputRows"], _ticks(report)
     return Progress(
         flow=flow,
         epoch=report["batchId"],
-        rows_in=report["numInputRows"],
+        rows_in=rows - ticks,
         rows_out=written if written >= 0 else None,
         dead=sum(_dead(report, name) for name in report.get("observedMetrics", {})),
         late=allowed + refused + dropped,
         allowed=allowed,
         refused=refused,
-        rows_per_s=_number(report.get("processedRowsPerSecond")),
+        rows_per_s=0.0 if ticks and rows == ticks else _number(report.get("processedRowsPerSecond")),
         epoch_ms=epoch_ms,
         watermark=watermark,
         at=at,
@@ -135,6 +136,16 @@ def spans_of(report: Mapping[str, Any], metrics: Mapping[str, str]) -> list[Span
                 continue
             spans.append(Span(outside, starts.get(outside), end, _dead(report, metrics[outside])))
     return spans
+
+
+def _ticks(report: Mapping[str, Any]) -> int:
+    """The rows that only say what time it is (`Ticks.java`)."""
+    clocks = (source for source in report["sources"] if source.get("endOffset"))
+    return sum(
+        source["numInputRows"]
+        for source in clocks
+        if isinstance(source["endOffset"], Mapping) and NOW in source["endOffset"]
+    )
 
 
 def _phases_ms(spent_ms: Mapping[str, int], epoch_ms: int) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from millrace.capture.definition import DAY_MS, TOMBSTONES_STAY_MS
 from millrace.engine.definition import FILLING
-from millrace.engine.epochs import began_ms, positions
+from millrace.engine.epochs import began_ms, now_ms, positions
 from millrace.engine.output import TIMES, write
 from millrace.engine.topic_sink import TopicSink
 from millrace.engine.viewed import database_of, shown, space_of
@@ -51,10 +51,11 @@ class ViewOutlet:
         lsn, after = (number + _FIRST + 1, number + _FIRST)
         if self._database is not None:
             lsn, after = reached[self._database], before.get(self._database, 0)
-        write(self._records(rows, lsn, after, began_ms(self._checkpoint, number)), self._topic_sink.epoch(number))
+        at_ms = now_ms(self._checkpoint, number) or began_ms(self._checkpoint, number)
+        write(self._records(rows, lsn, after, at_ms), self._topic_sink.epoch(number))
         targets = json.loads((self._folder / FILLING).read_text(encoding="utf-8"))
         whole = all(reached.get(name, 0) >= target for name, target in targets.items())
-        mark = Mark(number, self._database, lsn, began_ms(self._checkpoint, number), self._ends(), whole)
+        mark = Mark(number, self._database, lsn, at_ms, self._ends(), whole)
         self._log.write(marks_topic(self._view.name), mark.as_json(), key=self._view.name)
 
     def _records(self, rows: DataFrame, lsn: int, after: int, at_ms: int) -> DataFrame:

@@ -32,11 +32,14 @@ from millrace.log import Log
 from millrace.sinks.contract import DIFF as TABLE_DIFF
 from millrace.views import Plan
 from millrace.views.run import chain
+from millrace.views.steps import CLOCK
 
 WHOLE = "millrace.kernel.WholeKafka"
 
 # Before the name of a topic whose records are events (`RecordKey.java`), which have no key: they are spread over some.
 _EVENTS, _KEYS = "+", 64
+# As a topic, the time that a view is true of; no topic's name has an @.
+TICKS, _CLOCK = "millrace.kernel.Ticks", f"{_EVENTS}@now"
 _SHOWN = "view"
 
 Tables = Mapping[str, tuple[Column, Mapping[str, Column]]]
@@ -70,7 +73,7 @@ def rows(
 ) -> DataFrame:
     """The view's columns and DIFF: of each key that changed in an epoch one row, +1, or if it is gone -1."""
     note(f"view {view.name} by {', '.join(view.key)}: {plan}", "")
-    changes, tables = signed(spark, view, sources, log, clocks, once)
+    changes, tables = signed(spark, view, sources, log, clocks, once, timed=plan.is_timed)
     made = chain(plan, changes, tables)
     return made.only(plan.output, by=view.key, into=_SHOWN).table(_SHOWN)
 
@@ -82,17 +85,22 @@ def signed(
     log: Log,
     clocks: Path | None = None,
     once: bool = False,
+    timed: bool = False,
 ) -> tuple[DataFrame, Tables]:
-    """Signed rows of all that a view reads, and where each table's columns are in them, by its name in the SQL."""
+    """Signed rows of all that a view reads, and where each table's columns are in them, by its name in the SQL. Of a
+    view that changes as time passes, the time too: an event each second."""
     install(spark)
     names: dict[Any, str] = dict(zip(view.reads, view.names, strict=True))
     changing = [source for source in sources if not isinstance(source, Source)]
     events = [source for source in sources if isinstance(source, Source)]
+    ticks = [spark.readStream.format(TICKS).load()] if timed else []
     if not changing:
-        return _events_alone(spark, names, events, clocks, once)
+        return _events_alone(spark, names, events, clocks, once, ticks)
     records = _records(spark, view, changing, log)
     for each in events:
         records = records.unionByName(_as_records(each, each.stream(spark, clocks, once)))
+    for tick in ticks:
+        records = records.unionByName(_records_of(_CLOCK, tick.select(F.col("ms").cast("string").alias("value"))))
     latest = kernel.latest_by_key(records, net=True)
     frame = _understood(latest, view, changing).select("topic", "row", F.col(TABLE_DIFF).alias(DIFF))
     tables: dict[str, tuple[Column, Mapping[str, Column]]] = {}
@@ -100,6 +108,8 @@ def signed(
         slot, own = f"__t{place}", F.col("topic") == _topic(source)
         frame, columns = _slotted(frame, slot, own, source)
         tables[names[source.readable]] = (own, {name: F.col(slot)[name] for name in columns})
+    if timed:
+        tables[CLOCK] = (F.col("topic") == _CLOCK, {"now": F.timestamp_millis(F.col("row").cast("long"))})
     return frame, tables
 
 
@@ -122,8 +132,14 @@ def _records(spark: SparkSession, view: View, sources: Sequence[AnySource], log:
 
 def _as_records(source: Source, events: DataFrame) -> DataFrame:
     value = F.to_json(F.struct(*(F.col(quoted(name)) for name in source.schema.names)), TIMES)
+    return _records_of(_topic(source), events.select(value.alias("value")))
+
+
+def _records_of(topic: str, events: DataFrame) -> DataFrame:
+    """Texts as records of a topic whose records have no key."""
+    value = F.col("value")
     return events.select(
-        F.lit(_topic(source)).alias("topic"),
+        F.lit(topic).alias("topic"),
         F.pmod(F.xxhash64(value), F.lit(_KEYS)).cast("string").cast("binary").alias("key"),
         value.cast("binary").alias("value"),
         F.lit(0).alias("partition"),
@@ -154,8 +170,14 @@ def _events_alone(
     sources: Sequence[Source],
     clocks: Path | None,
     once: bool,
+    ticks: Sequence[DataFrame],
 ) -> tuple[DataFrame, Tables]:
-    frames, tables = [], {}
+    frames: list[DataFrame] = []
+    tables: dict[str, tuple[Column, Mapping[str, Column]]] = {}
+    for tick in ticks:
+        now = F.timestamp_millis("ms").alias("__now")
+        frames.append(tick.select(F.lit(_CLOCK).alias("topic"), now, F.lit(1).alias(DIFF)))
+        tables[CLOCK] = (F.col("topic") == _CLOCK, {"now": F.col("__now")})
     for place, source in enumerate(sources):
         slot, columns = f"__t{place}", source.schema.names
         row = F.struct(*(F.col(quoted(name)) for name in columns))
@@ -180,7 +202,7 @@ def _understood(changes: DataFrame, view: View, sources: Sequence[AnySource]) ->
     told = F.concat(F.lit(f"{UNREADABLE} "), named, F.lit(" "), place, F.lit(" "), F.col("error"))
     observed = changes.observe(
         f"millrace.view.{view.name}",
-        F.count(F.lit(1)).alias(ROWS),
+        F.count(F.nullif(F.col("topic"), F.lit(_CLOCK))).alias(ROWS),
         F.lit(0).cast("long").alias(DEAD),
         newest(),
     )

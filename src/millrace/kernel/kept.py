@@ -96,6 +96,7 @@ def variables(told: Mapping[str, Any]) -> tuple[str, ...]:
         "consolidate": (),
         "first": ("rows", "nodes"),
         "only": ("row",),
+        "span": ("due", "nodes"),
         "lookback": ("history", "nodes"),
         "match": ("newest", "older"),
         "dedup": ("given",),
@@ -251,6 +252,15 @@ def _only(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     return Entries({}, "row", [_columns(read["row"], StructType.fromJson(told["schema"]))])
 
 
+def _in_span(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
+    """Of a part of the rows how many are still to come or to go, and which is the next one."""
+    facts = {"now": _time(read["now"]), "rows": read["rows"]}
+    if not read["rows"]:
+        return Entries(facts, "next", [])
+    due = {"goes" if read["goes"] else "comes": _time(read["next"])}
+    return Entries(facts, "next", [{**due, **_columns(read["row"], StructType.fromJson(told["schema"]))}])
+
+
 def _dedup(told: Mapping[str, Any], read: Mapping[str, Any]) -> Entries:
     kept = told["ttlUs"] + told["graceUs"]
     return Entries({}, "given", [{"time": _time(each), "until": _time(each + kept)} for each in read["given"]])
@@ -276,6 +286,7 @@ _SHOWS = {
     "distinct": _group,
     "first": _first,
     "only": _only,
+    "span": _in_span,
 }
 
 

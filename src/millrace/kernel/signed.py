@@ -50,6 +50,9 @@ _NUDGE = -1
 _FOREIGN, _LEFT, _RIGHT, _LONE = -1, 0, 1, 2
 # Over so many groups the rows that a step does not take are spread.
 _GROUPS = 128
+# Over so many keys the rows of a span are: each of them is told every time.
+_SPANS = 32
+_EVER = (-(2**63), 2**63 - 1)
 
 _PLAIN = (
     BinaryType, BooleanType, DateType, DayTimeIntervalType, DecimalType, DoubleType, FloatType, IntegralType,
@@ -223,6 +226,55 @@ class Chain:
         schema = _plain(StructType([*table.schema, *numbers]))
         return self._stepped(flat, "first", key, settings, state, schema, (name,), into)
 
+    def span(
+        self,
+        name: str,
+        clock: str,
+        *,
+        since: Sequence[tuple[Named, int]] = (),
+        until: Sequence[tuple[Named, int]] = (),
+        into: str,
+    ) -> Chain:
+        """The rows that are in by the time that is: the last one that came in the one column of `clock`, a table that
+        only grows. From every moment of `since` on, and before every one of `until`, both with µs that are added; where
+        one is null a row is never in. The first epoch has to have a time."""
+        table, times = self.tables[name], self.tables[clock]
+        opened = _opened(self.rows, table)
+        starts, ends = ([_moved(column, us) for column, us in each] for each in (since, until))
+        first = F.greatest(F.lit(_EVER[0]), *starts) if starts else F.lit(_EVER[0])
+        last = F.least(F.lit(_EVER[1]), *ends) if ends else F.lit(_EVER[1])
+        for each in (*starts, *ends):  # which greatest and least would pass over
+            first = F.when(each.isNotNull(), first)
+        side = (
+            F.when(_is(table), F.when(F.col("__since") < F.col("__until"), F.lit(_LEFT)))
+            .when(_is(times), F.lit(_RIGHT))
+            .otherwise(F.lit(_FOREIGN))
+        )
+        (moment,) = times.schema.fieldNames()
+        now = F.unix_micros(F.when(_is(times), unpacked(F.col(ROW), times.schema))[moment])
+        place = F.when(_is(table), F.pmod(F.xxhash64(ROW), F.lit(_SPANS)))
+        every = F.array(*(F.lit(each).cast("long") for each in range(_SPANS)))
+        places = F.explode(F.when(_is(times), every).otherwise(F.array(place))).alias("__place")
+        sided = opened.select(*_RAW, first.alias("__since"), last.alias("__until")).select("*", side.alias("side"))
+        spread = sided.where(F.col("side").isNotNull()).select("*", places)
+        key = StructType([StructField("part", LongType())])
+        own = F.struct(F.col("__since").alias("since"), F.col("__until").alias("until"), F.col(ROW).alias("row"))
+        pair = packed(own, spread.select(own.alias("own")).select("own.*").schema)
+        tick = packed(F.struct(now.alias("now")), StructType([StructField("now", LongType())]))
+        flat = spread.select(
+            F.when(F.col("side") == _FOREIGN, _spread())
+            .otherwise(canonical(F.struct(F.col("__place").alias("part")), key))
+            .alias("key"),
+            "side",
+            F.col(TAG).alias("tag"),
+            F.when(_is(table), pair).when(_is(times), tick).otherwise(F.col(ROW)).alias("row"),
+            F.col(DIFF).alias("diff"),
+        )
+        told = [[f"{words(_column(column))} + {us}" for column, us in each] for each in (since, until)]
+        state = f"span {table.schema.simpleString()} from {', '.join(told[0])} until {', '.join(told[1])}"
+        settings = {"schema": table.schema.jsonValue()}
+        return self._stepped(flat, "span", key, settings, state, table.schema, (name, clock), into)
+
     def only(self, name: str, *, by: Sequence[Named], into: str) -> Chain:
         """The one row that each key has: of a key whose row changed, the row that it has now, +1, or if it has none the
         one that it had, -1. A key with two rows stops the query."""
@@ -365,6 +417,13 @@ def _is(table: Table) -> Column:
 def _spread() -> Column:
     """One byte: the rows that a step does not take, in groups that no key of its own has."""
     return F.char(F.pmod(F.xxhash64(ROW), F.lit(_GROUPS))).cast("binary")
+
+
+def _moved(moment: Named, us: int) -> Column:
+    """In µs; what would be beyond them is at their end, where infinite moments are."""
+    own = F.unix_micros(_column(moment).cast("timestamp"))
+    moved = F.coalesce(F.try_add(own, F.lit(us).cast("long")), F.lit(_EVER[us > 0]))
+    return F.when(own.isNotNull(), F.when(own.isin(*_EVER), own).otherwise(moved))
 
 
 def _column(column: Named) -> Column:

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -155,12 +156,32 @@ class Chain:
                 rows[(*row, place) if number else row] += 1
         return self._with({into: Table((*table.columns, *([number] if number else [])), rows)}, name)
 
+    def span(
+        self, name: str, clock: str, *, since: Sequence[tuple[str, int]], until: Sequence[tuple[str, int]], into: str
+    ) -> Chain:
+        """The rows that are in at the last of the clock's times: from every time of `since` on, before every one of
+        `until`, both with µs that are added; null is never."""
+        table, rows = self.tables[name], Bag()
+        now = max(_us(moment) for (moment,) in self.tables[clock].rows)
+        bounds = table.of([column for column, _ in (*since, *until)])
+        for row, count in table.rows.items():
+            times = [None if each is None else _us(each) for each in bounds(row)]
+            moved = [time + us for time, (_, us) in zip(times, (*since, *until), strict=True) if time is not None]
+            from_, to = moved[: len(since)], moved[len(since) :]
+            if None not in times and all(now >= each for each in from_) and all(now < each for each in to):
+                rows[row] += count
+        return self._with({into: Table(table.columns, rows)}, name, clock)
+
     def consolidate(self, name: str, *, into: str) -> Chain:
         return self._with({into: self.tables[name]}, name)
 
     def _with(self, new: Mapping[str, Table], *gone: str) -> Chain:
         kept = {name: table for name, table in self.tables.items() if name not in gone}
         return Chain({**kept, **new})
+
+
+def _us(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ def marks_topic(view: str) -> str:
 class Mark:
     """`lsn` is the position that the view is true of: of the captured `database`, or if its tables are of none or
     several, one of its own that only grows. `ends` are the changelog's offsets by partition, `at_ms` when the epoch
-    began. Until a view is `whole` its tables are still being read for the first time."""
+    began, or the time that now() is in it. Until a view is `whole` its tables are still being read for the first
+    time."""
 
     epoch: int
     database: str | None

@@ -15,7 +15,7 @@ from sqlglot import exp
 from millrace.errors import nearest
 from millrace.views import literals, types
 from millrace.views.refusal import only, refuse, shown
-from millrace.views.terms import Call, Ref, Term, Value, cast
+from millrace.views.terms import NOW, Call, Ref, Term, Value, cast
 from millrace.views.types import BOOLEAN, DATE, INTEGER, NUMERIC, TEXT, TIMESTAMP, UNKNOWN, Type
 
 
@@ -78,11 +78,13 @@ def folded(node: Any) -> str:
 
 @dataclass
 class Resolver:
-    """`aggregate` and `subquery` take what is more than an expression of one row, where that is allowed."""
+    """`aggregate` and `subquery` take what is more than an expression of one row, where that is allowed; with `clock`
+    now() is a term, which whoever asks for it has to take out again (`spans.py`)."""
 
     scope: Scope
     aggregate: Callable[[exp.Expression], Term] | None = None
     subquery: Callable[[exp.Expression], Term] | None = None
+    clock: bool = False
 
     def term(self, node: exp.Expression) -> Term:
         if isinstance(node, AGGREGATES) or _is_anonymous_aggregate(node):
@@ -214,7 +216,8 @@ def _of_moments(node: exp.Expression, name: str, left: Term, right: Term) -> Ter
             moment = cast(left, TIMESTAMP) if kinds[0] == "date" else left
             return Call("shift", (moment,), moment.type, (months, days, micros))
     if name == "-" and kinds[0] == kinds[1] and kinds[0] in ("timestamp", "timestamptz"):
-        refuse(node, "an interval cannot be in a view", "write EXTRACT(EPOCH FROM (a - b)), which is in seconds")
+        instead = "write EXTRACT(EPOCH FROM (a - b)), which is in seconds"
+        refuse(node, "an interval cannot be in a view", _COMPARED if NOW in (left, right) else instead)
     refuse(node, f"there is no {left.type} {name} {right.type} in a view")
 
 
@@ -366,8 +369,19 @@ def _exists(self: Resolver, node: exp.Expression) -> Term:
     refuse(node, "EXISTS is supported where it stands alone or beside AND in WHERE", "write a join, or a UNION of two")
 
 
+_COMPARED = "compare the row's time with it: at > now() - interval '1 hour'"
+
+
 def _now(self: Resolver, node: exp.Expression) -> Term:
-    refuse(node, "a view that changes as time passes is not supported yet", "ask for it when the view is read")
+    if not self.clock:
+        refuse(
+            node,
+            "now() can only say while which rows are in a view",
+            "write it beside AND in WHERE or HAVING: at > now() - interval '1 hour'",
+        )
+    if not isinstance(node, exp.CurrentTimestamp) or node.this is not None:
+        refuse(node, "it depends on the session's time zone, or is rounded", "write now()")
+    return NOW
 
 
 def _word(node: exp.Expression) -> str:
@@ -425,6 +439,8 @@ _READERS: dict[Any, Reader] = {
     exp.CurrentTimestamp: _now,
     exp.CurrentDate: _now,
     exp.CurrentTime: _now,
+    exp.Localtime: _now,
+    exp.Localtimestamp: _now,
 }
 
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from millrace.errors import nearest
-from millrace.views import functions, types
+from millrace.views import functions, spans, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, found, paired
 from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column
@@ -155,7 +155,7 @@ class Reader:
             if is_found is not None:
                 semi.append(is_found)
             else:
-                conditions.append(resolver.condition(each))
+                conditions += spans.conditions(resolver, each)
         own = frozenset(name for item in items for name in names(item))
         away = [each for each in conditions if not columns(each) <= own]
         tree = arranged(items, [each for each in conditions if columns(each) <= own])
@@ -345,6 +345,8 @@ class Reader:
             keys = (*keys, (keyed(one), keyed(other)))
         own = names(around.tree) | names(tree)
         for each in rest:
+            if spans.is_span(each) and not columns(each) <= names(tree):
+                refuse(node, "now() meets a column of the query around it", "write that condition in the query around")
             if not columns(each) <= own:
                 refuse(node, "a subquery that looks two queries outwards is not supported", "join what it looks at")
         return found(around.tree, tree, keys, rest, anti)

@@ -13,7 +13,10 @@ from typing import Literal
 
 from millrace.views.aggregates import keyed
 from millrace.views.refusal import Refused
+from millrace.views.spans import SINCE, is_span
 from millrace.views.steps import (
+    CLOCK,
+    CLOCK_COLUMNS,
     Aggregate,
     Consolidate,
     Copy,
@@ -23,11 +26,12 @@ from millrace.views.steps import (
     Measure,
     Plan,
     Select,
+    Span,
     Step,
     Top,
     Union,
 )
-from millrace.views.terms import TRUE, Call, Ref, Term, Value, all_of, columns, replaced
+from millrace.views.terms import TRUE, Call, Ref, Term, Value, all_of, columns, conjuncts, replaced
 from millrace.views.tree import (
     Filtered,
     First,
@@ -107,7 +111,21 @@ class Planner:
             for name, known in self._inputs.items()
         )
         shown = tuple((name, ref.type) for name, ref in self.query.outputs)
-        return Plan(inputs, tuple(self.steps), table, shown, self.nudged, tuple(self.warnings))
+        if any(isinstance(step, Span) for step in self.steps):
+            inputs = (*inputs, Input(CLOCK, CLOCK_COLUMNS))
+        return Plan(inputs, tuple(self._clocked()), table, shown, self.nudged, tuple(self.warnings))
+
+    def _clocked(self) -> Iterable[Step]:
+        """Each span but the last has a copy of the clock: a step takes what it reads."""
+        left = sum(isinstance(step, Span) for step in self.steps)
+        for step in self.steps:
+            if isinstance(step, Span):
+                left -= 1
+                if left:
+                    copy = Copy(CLOCK, self._table())
+                    yield copy
+                    step = replace(step, clock=copy.into)
+            yield step
 
     def _count(self, node: Node, seen: set[Node]) -> None:
         """How often each table and each shared part is read: all but the last time it is copied first."""
@@ -356,7 +374,29 @@ class Planner:
         if as_it_is and not found.where:
             self._types.update({name: term.type for name, term in fields.items()})
             return found.table
-        return self._emit(found.table, fields, all_of(found.where))
+        asked = [each for condition in found.where for each in conjuncts(condition)]
+        bounds = [each for each in asked if is_span(each)]
+        where = all_of([each for each in asked if not is_span(each)])
+        return self._spanned(found, fields, bounds, where) if bounds else self._emit(found.table, fields, where)
+
+    def _spanned(self, found: Pending, fields: dict[str, Term], bounds: list[Term], where: Term | None) -> str:
+        """First with the times beside what is shown, then without those that are not shown."""
+        more = dict(fields)
+        since: list[tuple[str, int]] = []
+        until: list[tuple[str, int]] = []
+        for each in bounds:
+            assert isinstance(each, Call)
+            (moment,), (us,) = each.args, each.extra
+            name = next((name for name, term in more.items() if term == moment), None)
+            if name is None:
+                name = self._column()
+                more[name] = moment
+            (since if each.name == SINCE else until).append((name, us))
+        table = self._emit(found.table, more, where)
+        table = self._step(Span(table, CLOCK, tuple(since), tuple(until), self._table()))
+        if len(more) == len(fields) and fields:
+            return table
+        return self._emit(table, {name: Ref(name, self._types[name]) for name in fields}, None)
 
     def _emit(self, table: str, fields: Mapping[str, Term], where: Term | None) -> str:
         # A row without columns cannot be.

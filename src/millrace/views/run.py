@@ -14,7 +14,7 @@ from millrace.kernel.tallies import Measure
 from millrace.kernel.values import Unfit
 from millrace.views import steps, types
 from millrace.views.columns import column
-from millrace.views.steps import Aggregate, Consolidate, Copy, Distinct, Join, Plan, Select, Step, Top, Union
+from millrace.views.steps import Aggregate, Consolidate, Copy, Distinct, Join, Plan, Select, Span, Step, Top, Union
 
 # With others, Spark answers otherwise than the plan says.
 _NEEDED = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
@@ -60,6 +60,8 @@ def stepped(chain: Chain, step: Step) -> Chain:
         return chain.distinct(step.table, into=step.into)
     if isinstance(step, Top):
         return chain.top(step.table, by=step.by, order=step.order, count=step.count, number=step.number, into=step.into)
+    if isinstance(step, Span):
+        return chain.span(step.table, step.clock, since=step.since, until=step.until, into=step.into)
     assert isinstance(step, Consolidate)
     return chain.consolidate(step.table, into=step.into)
 

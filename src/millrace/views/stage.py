@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from millrace.views import types
+from millrace.views import spans, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, filtered
 from millrace.views.expressions import AGGREGATES, Resolver, Scope, folded, settle
@@ -63,7 +63,9 @@ class Stage:
             for name, each in shown_as
         ]
         having = self.node.args.get("having")
-        asked = [] if having is None else [self._regrouped(having.this, resolver.condition(having.this))]
+        asked = []
+        if having is not None:
+            asked = [self._regrouped(having.this, each) for each in spans.conditions(resolver, having.this)]
         order = self._ordered(resolver, terms)
         distinct = self.node.args.get("distinct")
         on = self._distinct_on(distinct, resolver)

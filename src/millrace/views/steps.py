@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from millrace.views.terms import Term
-from millrace.views.types import Type
+from millrace.views.types import TIMESTAMPTZ, Type
+
+# A table that no view names: its column `now` has the times that were, the last of which is the view's.
+CLOCK = "#now"
+CLOCK_COLUMNS = (("now", "c_now", TIMESTAMPTZ),)
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,27 @@ class Top:
 
 
 @dataclass(frozen=True)
+class Span:
+    """The rows that are in by the time that is: from each of `since` on, and before each of `until`. These have a
+    column and µs that are added to it; where one is null, a row is never in."""
+
+    table: str
+    clock: str
+    since: tuple[tuple[str, int], ...]
+    until: tuple[tuple[str, int], ...]
+    into: str
+
+    def __str__(self) -> str:
+        told = [f"now >= {_later(each)}" for each in self.since] + [f"now < {_later(each)}" for each in self.until]
+        return f"{self.into} = {self.table} while {' and '.join(told)}"
+
+
+def _later(bound: tuple[str, int]) -> str:
+    column, us = bound
+    return f"{column} {'-' if us < 0 else '+'} {abs(us)} us" if us else column
+
+
+@dataclass(frozen=True)
 class Consolidate:
     table: str
     into: str
@@ -125,7 +150,7 @@ class Consolidate:
         return f"{self.into} = consolidated {self.table}"
 
 
-Step: TypeAlias = Select | Copy | Union | Join | Aggregate | Distinct | Top | Consolidate
+Step: TypeAlias = Select | Copy | Union | Join | Aggregate | Distinct | Top | Span | Consolidate
 
 
 @dataclass(frozen=True)
@@ -139,6 +164,11 @@ class Plan:
     columns: tuple[tuple[str, Type], ...]
     nudged: bool
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it changes as time passes."""
+        return any(each.relation == CLOCK for each in self.inputs)
 
     def __str__(self) -> str:
         reads = [f"{each.relation} ({', '.join(name for name, _, _ in each.columns)})" for each in self.inputs]

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ _AT_ONCE = 5_000
 # PostgreSQL cuts longer names off, and two that begin alike would be one.
 LONGEST_NAME_BYTES = 63
 _LOOK_S = 0.05
-_PREFIX, _INDEX = "millrace_", "millrace_by_"
+_PREFIX, _INDEX, _NEXT = "millrace_", "millrace_by_", "millrace_next_"
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Store:
             self._connection = None
 
     def begin(self, shape: Shape, topic: str) -> Position | None:
-        """Makes the view's table, or sees whether it is the one for this view and for this changelog (`topic` is its
-        identity): of another, it begins anew. Says what it holds."""
+        """Sees whether the view's table is the one for this view and for this changelog (`topic` is its identity), and
+        says what it holds. One for another stays as it is, until the first epoch of this one takes its place."""
         with self._told(shape.view) as connection, connection.transaction():
             # Two that make a schema at once do not see each other's, IF NOT EXISTS or not, and one of them fails.
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema,))
@@ -128,15 +128,16 @@ class Store:
                     " topic text NOT NULL, shape text NOT NULL)"
                 )
             )
-            held = connection.execute(
-                self._sql("SELECT topic, shape FROM {positions} WHERE view = %s FOR UPDATE"), (shape.view,)
-            ).fetchone()
-            if held is None or held != (topic, shape.told()):
-                connection.execute(self._sql("DELETE FROM {positions} WHERE view = %s"), (shape.view,))
-                connection.execute(self._sql("DROP TABLE IF EXISTS {table}", shape.view))
-                self._create(connection, shape)
+            if not self._is_of(connection, shape, topic):
+                return None
             self._index(connection, shape)
         return self.position(shape.view)
+
+    def _is_of(self, connection: psycopg.Connection[Any], shape: Shape, topic: str) -> bool:
+        held = connection.execute(
+            self._sql("SELECT topic, shape FROM {positions} WHERE view = %s FOR UPDATE"), (shape.view,)
+        ).fetchone()
+        return held == (topic, shape.told())
 
     def _create(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
         from psycopg import sql
@@ -146,6 +147,19 @@ class Store:
         # A key may be null, of which a primary key knows nothing.
         key = _listed([sql.Identifier(name) for name in shape.key])
         connection.execute(self._sql("CREATE UNIQUE INDEX ON {table} ({key}) NULLS NOT DISTINCT", shape.view, key=key))
+        self._index(connection, shape)
+
+    def _switch(self, connection: psycopg.Connection[Any], new: Shape, shape: Shape) -> None:
+        """Puts a table in the place of the one that people read, with the names of its indexes."""
+        from psycopg import sql
+
+        connection.execute(self._sql("DROP TABLE IF EXISTS {table}", shape.view))
+        name = sql.Identifier(shape.view)
+        connection.execute(self._sql("ALTER TABLE {table} RENAME TO {name}", new.view, name=name))
+        for columns in shape.indexes:
+            index = sql.Identifier(self.schema, _index_name(new.view, columns))
+            name = sql.Identifier(_index_name(shape.view, columns))
+            connection.execute(self._sql("ALTER INDEX {index} RENAME TO {name}", index=index, name=name))
 
     def _index(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
         """Makes the indexes that are lacking, and drops those that are not wanted any more. Those of others stay."""
@@ -163,12 +177,20 @@ class Store:
                 connection.execute(self._sql("CREATE INDEX {index} ON {table} ({columns})", shape.view, **parts))
 
     def apply(self, shape: Shape, topic: str, mark: Mark, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Keys and values of the changelog up to a mark; all of it, or nothing."""
+        """Keys and values of the changelog up to a mark; all of it, or nothing. If the table is another's, they are all
+        that there is in the changelog, and readers have the old rows until the new ones are there."""
         with self._told(shape.view) as connection, connection.transaction():
+            goes_on = self._is_of(connection, shape, topic)
+            # Built beside the old one: whoever drops a table holds up all who read it, to the end of the transaction.
+            into = shape if goes_on else replace(shape, view=_hashed(_NEXT, shape.view))
+            if not goes_on:
+                self._create(connection, into)
             left = iter(changes)
             while some := dict(islice(left, _AT_ONCE)):  # of each key the last
-                self._delete(connection, shape, [key.decode() for key, value in some.items() if value is None])
-                self._upsert(connection, shape, [value.decode() for value in some.values() if value is not None])
+                self._delete(connection, into, [key.decode() for key, value in some.items() if value is None])
+                self._upsert(connection, into, [value.decode() for value in some.values() if value is not None])
+            if not goes_on:
+                self._switch(connection, into, shape)
             lsn = None if mark.database is None else lsn_text(mark.lsn)
             at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
             ends = json.dumps({str(number): end for number, end in mark.ends.items()})
@@ -309,8 +331,12 @@ class Store:
 
 
 def _index_name(view: str, columns: tuple[str, ...]) -> str:
+    return _hashed(_INDEX, view, columns)
+
+
+def _hashed(prefix: str, *parts: object) -> str:
     """Names of views and columns may be as long as PostgreSQL's are."""
-    return f"{_INDEX}{hashlib.sha256(json.dumps([view, columns]).encode()).hexdigest()[:24]}"
+    return f"{prefix}{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}"
 
 
 def _type(type_: Type) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from millrace.views.types import BOOLEAN, Type
+from millrace.views.types import BOOLEAN, TIMESTAMPTZ, Type
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Call:
 Term: TypeAlias = Ref | Value | Call
 
 TRUE = Value(True, BOOLEAN)
+# The time that a view is true of. It is in no plan: conditions with it become `since` and `until` (`spans.py`).
+NOW = Call("now", (), TIMESTAMPTZ)
 
 
 def refs(term: Term) -> Iterator[Ref]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.model.signed import Bag, Chain, Measure, Table
-from millrace.views.steps import Aggregate, Consolidate, Copy, Distinct, Join, Plan, Select, Step, Top, Union
+from millrace.views.steps import Aggregate, Consolidate, Copy, Distinct, Join, Plan, Select, Span, Step, Top, Union
 from millrace.views.values import computed
 
 
@@ -38,5 +38,7 @@ def stepped(chain: Chain, step: Step) -> Chain:
     if isinstance(step, Top):
         order = [(name, descending, nulls_first) for name, descending, nulls_first in step.order]
         return chain.top(step.table, by=step.by, order=order, count=step.count, number=step.number, into=step.into)
+    if isinstance(step, Span):
+        return chain.span(step.table, step.clock, since=step.since, until=step.until, into=step.into)
     assert isinstance(step, Consolidate)
     return chain.consolidate(step.table, into=step.into)

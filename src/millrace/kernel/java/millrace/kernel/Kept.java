@@ -50,6 +50,7 @@ public final class Kept {
       case "aggregate", "distinct" -> SignedAggregate.show(
           json, (byte[]) held.get("group"), numbered(held.get("nodes")), out);
       case "first" -> SignedTop.show(json, (byte[]) held.get("rows"), numbered(held.get("nodes")), out);
+      case "span" -> SignedSpan.show(json, (byte[]) held.get("due"), numbered(held.get("nodes")), out);
       case "only" -> SignedOnly.show(json, (byte[]) held.get("row"), out);
       case "dedup" -> {
         if (json.get("byArrival").asBoolean()) DedupByArrival.show((byte[]) held.get("given"), out);

@@ -98,6 +98,13 @@ final class Multiset {
     return size == 0 ? null : root.firsts.get(0);
   }
 
+  /** How often the least value is there. */
+  long firstCount() {
+    Node node = root;
+    while (!node.isLeaf) node = opened(node, 0);
+    return node.numbers.get(0);
+  }
+
   byte[] last() {
     return size == 0 ? null : root.last();
   }

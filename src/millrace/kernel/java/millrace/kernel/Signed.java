@@ -25,6 +25,7 @@ public final class Signed {
       case "join" -> new SignedJoin(settings, told);
       case "aggregate", "distinct" -> new SignedAggregate(settings, told);
       case "first" -> new SignedTop(settings, told);
+      case "span" -> new SignedSpan(settings, told);
       case "only" -> new SignedOnly(settings, told);
       case "consolidate" -> new Consolidation(settings, told);
       default -> throw new IllegalArgumentException(settings);
