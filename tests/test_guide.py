@@ -114,13 +114,56 @@ def test_lookback(spark: Any) -> None:
 
 
 @pytest.mark.spark
-def test_as_of(spark: Any) -> None:
-    app, test = blocks("as-of.md")
+def test_as_of(spark: Any, play: Any) -> None:
+    app, test, lake = blocks("as-of.md")
     names: dict[str, Any] = {}
     exec(app, names)
     assert {stream.name for stream in names["app"].graph().streams} == {"priced", "addressed"}
     exec(test, names)
     names["test_priced"](spark)
+    exec(lake, names)
+    p = play(names["app"])
+    p.lake(names["past_orders"], names["orders"].schema, [{"id": 1, "item": 7, "customer": 3, "at": "10:00:30"}])
+    p.lake(
+        names["past_prices"],
+        names["prices"].schema,
+        [{"item": 7, "price": price, "at": at} for price, at in ((10, "10:00"), (12, "10:01"))],
+    )
+    p.lake(
+        names["past_customers"],
+        "id long, city string, gone boolean, at timestamp, place long",
+        [{"id": 3, "city": city, "gone": False, "at": "10:00", "place": n} for n, city in enumerate(("Ulm", "Bonn"))],
+    )
+    (row,) = names["training_set"](spark, p.settings).collect()
+    assert (row.asDict().keys(), row.price, row.city) == ({"id", "item", "customer", "at", "price", "city"}, 10, "Bonn")
+
+
+@pytest.mark.spark
+def test_features(play: Any) -> None:
+    from millrace.demo import features
+
+    (block,) = blocks("features.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    p = play(features.app, views=False)
+    bought = [{"id": name, "customer": 1, "amount": 20, "at": f"10:0{n}"} for n, name in enumerate("ab")]
+    p.lake(features.past_purchases, features.PURCHASE, bought)
+    profile = {"customer": 1, "segment": "gold", "credit": 100, "at": "10:00"}
+    p.lake(features.past_profiles, features.PROFILE, [profile])
+    p.lake(features.past_returns, features.RETURN, [{"purchase": "b", "at": "11:00"}])
+    (row,) = names["trained"](p.spark, p.settings).collect()
+    assert (row.segment, row["count(returned)"], round(row["avg(of_credit)"], 2)) == ("gold", 2, 0.3)
+
+
+@pytest.mark.spark
+def test_lakehouse(play: Any) -> None:
+    _, reading = blocks("lakehouse.md")
+    names: dict[str, Any] = {}
+    exec(reading, names)
+    p = play(names["app"])
+    p.lake(names["products"], "id long, name string", [{"id": 7, "name": "tea"}])
+    p.feed(names["orders"], [{"id": 1, "product": 7, "at": "10:00"}])
+    p.expect(names["named"], [{"id": 1, "name": "tea"}])
 
 
 @pytest.mark.spark

@@ -136,6 +136,14 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
         lambda app, _: app.stream(App("shop").topic("pageviews", SCHEMA))(passes),
         "another app",
     ),
+    "lake tables alone": (errors.InputStill, lambda app, _: app.stream(app.lake("x"))(passes), "--from lake"),
+    "a lake table twice": (errors.NameTaken, lambda app, _: [app.lake("x") for _ in range(2)], "lake/x"),
+    "no name of a lake table": (errors.OptionInvalid, lambda app, _: app.lake("x.y"), "`millrace lake list`"),
+    "no version of a lake table": (
+        errors.OptionInvalid,
+        lambda app, _: app.lake("x", version="newest"),  # type: ignore[arg-type]
+        "`millrace lake history x`",
+    ),
     "no schema": (errors.SchemaMissing, lambda app, _: app.topic("x", ""), "url string"),
     "schema of None": (errors.SchemaMissing, lambda app, _: app.topic("x", None), "url string"),  # type: ignore[arg-type]
     "schema without a type": (errors.SchemaInvalid, lambda app, _: app.topic("x", "url"), "'url'"),

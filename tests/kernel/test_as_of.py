@@ -453,6 +453,9 @@ def test_a_record_that_is_not_understood_is_told(spark: SparkSession, tmp_path: 
         ({"captured": True, "lateness": "1 second", "on": "item"}, "whole primary key"),
         ({"now": True}, "this one has no past"),
         ({"batch": True}, "events that stream too"),
+        ({"order": "nothing"}, "a column of the table"),
+        ({"order": "at"}, "a whole number, which a timestamp is not"),
+        ({"captured": True, "lateness": "1 second", "order": "price"}, "a log has an order"),
         ({"renamed": "corrected"}, "rename that column"),
     ],
 )

@@ -233,13 +233,19 @@ class _Said(logging.Handler):
 
 def servers_of(graph: Graph, settings: Settings) -> tuple[str, ...]:
     """Kafka; for captures Connect too and, where millrace.toml names no database, a PostgreSQL of the project's own;
-    the view store and what sinks write to where it names no other."""
+    the view store, what sinks write to and the catalog of lake tables, where it names no other."""
+    from millrace.flow import LakeInput
+    from millrace.lakehouse import Catalog
+
     wanted = ["kafka"]
     if graph.databases:
         wanted += ["connect"] if settings.databases else ["connect", "postgres"]
     if graph.views and settings.views.url is None:
         wanted.append("postgres")
     wanted += [server for delivery in graph.deliveries for server in delivery.sink.servers(settings)]
+    formats = [Catalog(settings).format(each.table) for each in graph.nodes if isinstance(each, LakeInput)]
+    if "iceberg" in formats and settings.lake.catalog is None:
+        wanted.append("postgres")
     return tuple(dict.fromkeys(wanted))
 
 

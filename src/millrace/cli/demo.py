@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace.demo.together import Together
 
 # The applications of millrace.demo; what is to be seen of each is in its `tour`, which takes Spark to import.
-DEMOS = ("fraud", "pageviews", "leaderboard", "shop", "notifications", "trending", "attribution", "bank")
+DEMOS = ("fraud", "pageviews", "leaderboard", "shop", "notifications", "trending", "attribution", "bank", "features")
 LOOK_S = 0.25
 
 

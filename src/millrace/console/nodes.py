@@ -21,6 +21,7 @@ from millrace.engine.plan import Flow
 from millrace.engine.standing import NOT_STARTED
 from millrace.flow import Graph
 from millrace.flow.deliveries import Delivery
+from millrace.flow.lakes import LakeInput
 from millrace.flow.nodes import Node, Stream, Topic, Traffic, kind
 from millrace.flow.tables import Changes, Database, Table
 from millrace.flow.views import View
@@ -228,9 +229,15 @@ def _node(
         topic=None if isinstance(node, Stream) else name,
         capture=capture.name if capture is not None else None,
         view=node.name if isinstance(node, View) else None,
-        lake=node.sink.table if isinstance(node, Delivery) and isinstance(node.sink, Lake) else None,
+        lake=_lake(node),
         **figures,
     )
+
+
+def _lake(node: Node) -> str | None:
+    if isinstance(node, LakeInput):
+        return node.table
+    return node.sink.table if isinstance(node, Delivery) and isinstance(node.sink, Lake) else None
 
 
 def _figures(node: Node, history: History | None, topic: TopicLook | None, seen: Seen, now: float) -> dict[str, Any]:
@@ -246,6 +253,8 @@ def _figures(node: Node, history: History | None, topic: TopicLook | None, seen:
         return figures | {"word": status.state if status else "unknown", "rate": rate, "lag_s": max(lags, default=None)}
     if history is not None:
         return figures | _flow_figures(node, history, seen)
+    if isinstance(node, LakeInput):
+        return figures | {"word": "read at the start"}
     if topic is None:
         known = seen.extents is not None
         return figures | {"word": "not there yet" if known else "unknown"}

@@ -114,6 +114,12 @@ def _bank(seen: Seen) -> str:
     )
 
 
+def _features(seen: Seen) -> str:
+    last = seen.last.get("features")
+    told = f"; the last: customer {last['customer']}, {last['purchases_1h']} purchases in an hour" if last else ""
+    return f"{seen.rows_in('recent'):,} purchases, {seen.came['features']:,} with their features{told}"
+
+
 @dataclass(frozen=True)
 class Stop:
     """An application. `topics` are those that it shows, `look` a command to see more with, `figures` its state in a
@@ -183,6 +189,13 @@ STOPS = {
         "millrace topic read hasty --follow",
         _bank,
         700,
+    ),
+    "features": Stop(
+        ("features",),
+        "What is known of a customer when a purchase comes: now for a model that answers, from the lake to train it.",
+        "millrace view watch customer_features",
+        _features,
+        600,
     ),
 }
 # What `millrace demo` runs together.

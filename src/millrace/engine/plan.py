@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from millrace.errors import Where
-from millrace.flow import Delivery, Graph, Readable, Stream, Table, Topic, View
+from millrace.flow import Delivery, Graph, LakeInput, Readable, Stream, Table, Topic, View
+from millrace.flow.graph import feeds
 from millrace.flow.nodes import TOPIC_GUARANTEES, TopicGuarantee
 
 
@@ -32,7 +33,14 @@ class Flow:
             return (alone,)
         if self.view is not None:
             return tuple(dict.fromkeys(self.view.reads))
-        return tuple(dict.fromkeys(source for stream in self.streams for source in stream.reads))
+        found = (source for stream in self.streams for source in stream.reads)
+        return tuple(dict.fromkeys(source for source in found if not isinstance(source, LakeInput)))
+
+    @property
+    def lakes(self) -> tuple[LakeInput, ...]:
+        """What it reads beside that, and which stands still."""
+        found = (source for stream in self.streams for source in stream.reads)
+        return tuple(dict.fromkeys(source for source in found if isinstance(source, LakeInput)))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -60,7 +68,10 @@ class Flow:
 
     def feeds(self, other: Flow) -> bool:
         outputs: set[object] = {stream.output for stream in self.streams} | {self.view}
-        return self is not other and any(source in outputs for source in other.reads)
+        if self is other:
+            return False
+        lakes = any(feeds(sink, lake) for sink in self.sinks for lake in other.lakes)
+        return lakes or any(source in outputs for source in other.reads)
 
 
 def flows_of(graph: Graph) -> tuple[Flow, ...]:

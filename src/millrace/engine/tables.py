@@ -17,12 +17,12 @@ from millrace.capture import CapturedTable, Captures, reading
 from millrace.capture.database import Column as TableColumn
 from millrace.capture.reading import UNREADABLE
 from millrace.config import Settings
-from millrace.engine import sources
+from millrace.engine import lakes, sources
 from millrace.engine.replay import WHOLE, Bounds, UpTo
 from millrace.engine.session import session
 from millrace.engine.sources import CHANGED, DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, before_end, newest
 from millrace.errors import SchemaInvalid, TableUnknown, nearest
-from millrace.flow import Changes, Table
+from millrace.flow import Changes, LakeInput, Table
 from millrace.flow.lookups import Known, offer
 from millrace.flow.time import AHEAD
 from millrace.kernel.calling import quoted
@@ -249,8 +249,11 @@ def _foreign(table: Table) -> CapturedTable:
     return CapturedTable(table.name, table.name, table.key, columns)
 
 
-def now(table: Table, spark: SparkSession | None = None, settings: Settings | None = None) -> DataFrame:
-    """The rows of a table as they are now, as a batch: from its topic, without touching the database."""
+def now(table: Table | LakeInput, spark: SparkSession | None = None, settings: Settings | None = None) -> DataFrame:
+    """The rows of a table as they are now, as a batch: from its topic, without touching the database; of a table of the
+    lake, from its files."""
     settings = settings or config.load()
+    if isinstance(table, LakeInput):
+        return lakes.rows(table, spark or session(settings), settings)
     source = TableSource.of(table, Log(settings), "now")
     return offer(source.rows_now(spark or session(settings)).drop(DIFF), Known(source.captured))

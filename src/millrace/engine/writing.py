@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from millrace.engine import failures, output, realtime, viewed, viewing
+from millrace.engine import failures, lakes, output, realtime, viewed, viewing
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
 from millrace.engine.fanout import Fanout
@@ -26,7 +26,7 @@ from millrace.engine.topic_sink import TopicSink
 from millrace.engine.view_outlet import ViewOutlet
 from millrace.engine.viewed import ViewedSource
 from millrace.errors import MillraceError
-from millrace.flow import Delivery, Readable, Stream, View
+from millrace.flow import Delivery, Stream, View
 from millrace.flow.nodes import Deliverable
 from millrace.flow.operators import Operator
 from millrace.log import Log
@@ -69,6 +69,7 @@ class FlowPlan:
             for source in self.sources
             if not isinstance(source, ViewedSource)
         }
+        frames |= {each: lakes.rows(each, self.spark, self.log.settings) for each in self.flow.lakes}
         if self.flow.topic is not None:
             return self._of_topic(frames[self.flow.topic])
         return self._of_stream(frames, noted)
@@ -101,7 +102,7 @@ class FlowPlan:
         return rows.writeStream.foreachBatch(outlet).outputMode("append"), None, rows
 
     def _of_stream(
-        self, frames: Mapping[Readable, DataFrame], noted: list[Operator]
+        self, frames: Mapping[Any, DataFrame], noted: list[Operator]
     ) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
         (stream,) = self.flow.streams
         sides = Sides(
@@ -147,7 +148,7 @@ class FlowPlan:
         return self.sinks
 
 
-def called(stream: Stream, frames: Mapping[Readable, DataFrame], log: Path) -> Any:
+def called(stream: Stream, frames: Mapping[Any, DataFrame], log: Path) -> Any:
     """What the user's function gives."""
     try:
         return stream.body(*(frames[source] for source in stream.reads))

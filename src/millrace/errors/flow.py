@@ -29,6 +29,15 @@ class InputUnknown(UserError):
     fix = "give the object that `app.topic(…)` or `@app.stream(…)` made, without quotes"
 
 
+class InputStill(UserError):
+    code = "MR-INPUT-STILL"
+    text = "{name!r} reads lake tables alone, which stand still while a flow runs"
+    fix = (
+        "give it a topic, table or stream too; to have the past of a topic flow again, archive it and use "
+        "`millrace run --from lake`, or `millrace lake restore`"
+    )
+
+
 class InputForeign(UserError):
     code = "MR-INPUT-FOREIGN"
     text = "{name!r} of app {app!r} is given {given!r}, which belongs to another app"

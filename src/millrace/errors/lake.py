@@ -35,6 +35,15 @@ class LakeVersionUnknown(UserError):
     fix = "`millrace lake history {table}` shows those that it has"
 
 
+class LakeNotPlain(UserError):
+    code = "MR-LAKE-NOT-PLAIN"
+    text = (
+        "lake table {table!r} cannot be read by a flow: another program marked rows of its files as gone, or gave its "
+        "columns other names"
+    )
+    fix = "let that program write the table's files anew, or ask the table with `millrace lake query`"
+
+
 class LakeQueryInvalid(UserError):
     code = "MR-LAKE-QUERY-INVALID"
     text = "DuckDB does not take this query: {reason}"

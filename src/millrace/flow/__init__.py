@@ -10,6 +10,7 @@ from millrace.flow import late
 from millrace.flow.app import App
 from millrace.flow.deliveries import Delivery
 from millrace.flow.graph import Edge, Graph
+from millrace.flow.lakes import LakeInput
 from millrace.flow.loading import load_app
 from millrace.flow.nodes import Input, Node, Readable, Stream, Topic, Traffic
 from millrace.flow.tables import Changes, Database, Table
@@ -26,6 +27,7 @@ __all__ = [
     "Fixed",
     "Graph",
     "Input",
+    "LakeInput",
     "Lateness",
     "Marked",
     "Node",

@@ -11,6 +11,7 @@ from millrace.capture.definition import HISTORY, capture
 from millrace.errors import (
     InputForeign,
     InputMissing,
+    InputStill,
     InputUnknown,
     NameTaken,
     OptionInvalid,
@@ -23,6 +24,7 @@ from millrace.flow import schema as schemas
 from millrace.flow import topics, views
 from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.graph import Graph
+from millrace.flow.lakes import LakeInput
 from millrace.flow.nodes import (
     PARTITIONS,
     TOPIC_GUARANTEES,
@@ -149,6 +151,22 @@ class App:
         self._add(table)
         return table
 
+    def lake(self, table: str, *, version: int | None = None) -> LakeInput:
+        """A table of the lake as an input beside others that stream: the function is given a batch DataFrame with the
+        rows of the table's newest version when the flow is started, or of that `version`, for as long as it runs."""
+        where = caller()
+        from millrace.lakehouse.catalog import NAME
+
+        if not isinstance(table, str) or not NAME.fullmatch(table):
+            remedy = "name a table as `millrace lake list` shows it"
+            raise OptionInvalid(name="app.lake", option="table", given=table, remedy=remedy, where=where)
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
+            remedy = f"a number that `millrace lake history {table}` shows"
+            raise OptionInvalid(name="app.lake", option="version", given=version, remedy=remedy, where=where)
+        found = LakeInput(table, version, where)
+        self._add(found)
+        return found
+
     def stream(
         self,
         *inputs: Input,
@@ -188,6 +206,8 @@ class App:
             for source in inputs:
                 self._own(flow, source, where)
                 _readable(source)
+            if all(isinstance(source, LakeInput) for source in inputs):
+                raise InputStill(name=flow, where=where)
             _fits(flow, body, len(inputs), where)
             stream = Stream(
                 name=flow,
@@ -285,7 +305,7 @@ class App:
             raise InputUnknown(
                 name=name, given=f"the database {given.name!r}", hint=f"; its tables: {names}", where=where
             )
-        if not isinstance(given, Topic | Stream | Traffic | Table | Changes):
+        if not isinstance(given, Topic | Stream | Traffic | Table | Changes | LakeInput):
             hint = nearest(given, self._nodes) if isinstance(given, str) else ""
             shown = f"the text {given!r}" if isinstance(given, str) else f"a {type(given).__name__}"
             raise InputUnknown(name=name, given=shown, hint=hint, where=where)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegralType, StructType
 
 from millrace import durations
 from millrace.capture import CapturedTable, reading
@@ -42,6 +42,7 @@ Moment: TypeAlias = str | datetime
 CORRECTED, REPLACES = "corrected", "replaces"
 _ROW, _OLD = "__row_found", "__row_replaced"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAST = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,14 @@ def as_of(
     since: Moment | None = None,
     prefix: str = "table_",
     times: tuple[str | None, str | None] = (None, None),
+    order: str | None = None,
 ) -> DataFrame:
     """Each event with the row of the table that its `on` columns name, as it was at the event's time.
 
     The table is a captured one, as the function was given it: `on` holds its primary key, a change counts from its
     commit on, and `lateness` says how long changes are waited for. Or it is a stream of rows with a time, the newest
     of which is the row from then on: `key` names its columns (unless they are called as `on`), and a row for which
-    `deleted` holds says that it is gone.
+    `deleted` holds says that it is gone; of two with the same time, that with the greater `order` counts, a column.
 
     `emit="final"` tells an event once the watermark of both has passed its time; `emit="updates"` at once, and again
     when a change comes that it should have seen. `late` says what is done with events (and changes) that come after
@@ -107,13 +109,15 @@ def as_of(
             raise asked.refused("table", "a table as it is now", "rows with their times: this one has no past")
         if deleted is not None:
             raise asked.refused("deleted", deleted, "leave it out: the capture says what was deleted")
+        if order is not None:
+            raise asked.refused("order", order, "leave it out: a log has an order")
         if lateness_ms is None:
             remedy = 'say how long after its commit a change may come, for example "5 seconds"'
             raise asked.refused("lateness", lateness, remedy)
         return _captured(events, at, table, known, key, lateness_ms, asked)
     if lateness_ms is not None and table.isStreaming:
         raise asked.refused("lateness", lateness, "leave it out: the table's topic says it")
-    return _stream(events, at, table, key, deleted, times[1], asked)
+    return _stream(events, at, table, key, deleted, times[1], order, asked)
 
 
 def _checked(
@@ -200,6 +204,7 @@ def _stream(
     key: str | Sequence[str] | None,
     deleted: str | Column | None,
     time: str | None,
+    order: str | None,
     asked: _Asked,
 ) -> DataFrame:
     """A table that is a stream of rows, or a batch of them."""
@@ -218,12 +223,14 @@ def _stream(
         value = F.when(F.coalesce(gone, F.lit(False)), F.lit(None)).otherwise(row)
     table_keys = [alike(F.col(quoted(part)).cast(kind), kind) for part, kind in zip(parts, kinds, strict=True)]
 
+    tie = F.xxhash64(row) if order is None else _order(table, order, asked)
+
     def changes() -> kernel.Changes:
         rows = lateness_.timed(table, F.col(quoted(table_time)))
         for table_key in table_keys:
             rows = rows.where(table_key.isNotNull())
         micros = F.unix_micros(quoted(table_time))
-        return kernel.Changes(rows, table_keys, micros, value, F.lit(0), F.xxhash64(row), schema)
+        return kernel.Changes(rows, table_keys, micros, value, F.lit(0), tie, schema)
 
     timed = lateness_.timed(events, at)
     if not table.isStreaming:
@@ -253,6 +260,16 @@ def _key(table: DataFrame, key: str | Sequence[str] | None, asked: _Asked) -> li
     if not parts or len(parts) != len(asked.on):
         raise asked.refused("key", key, f"as many columns as `on` has: {len(asked.on) or 'at least one'}")
     return parts
+
+
+def _order(table: DataFrame, order: str, asked: _Asked) -> Column:
+    """By which of two rows of the same time one counts; a null is before all others."""
+    if order not in table.columns:
+        raise asked.refused("order", order, f"name a column of the table{nearest(order, table.columns)}")
+    if not isinstance(table.schema[order].dataType, IntegralType):
+        kind = table.schema[order].dataType.simpleString()
+        raise asked.refused("order", order, f"a whole number, which a {kind} is not")
+    return F.coalesce(F.col(quoted(order)).cast("long"), F.lit(_LEAST))
 
 
 def _names(events: DataFrame, others: list[str], asked: _Asked) -> dict[str, str]:

@@ -9,9 +9,11 @@ from millrace import durations
 from millrace.capture.definition import Capture
 from millrace.errors import CycleFound, Where
 from millrace.flow.deliveries import Delivery
+from millrace.flow.lakes import LakeInput
 from millrace.flow.nodes import Node, Stream, Topic, Traffic, kind
 from millrace.flow.tables import Changes, Database, Table
 from millrace.flow.views import View
+from millrace.sinks.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Graph:
         return "\n".join(lines)
 
     def mermaid(self) -> str:
-        """For a page: Mermaid's flowchart; topics and tables are cylinders, streams boxes, made-up traffic
-        hexagons, captured databases boxes with double sides, sinks flags, views slanted."""
+        """For a page: Mermaid's flowchart; topics and tables (also the lake's) are cylinders, streams boxes, made-up
+        traffic hexagons, captured databases boxes with double sides, sinks flags, views slanted."""
         numbers = {node: f"n{place}" for place, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for node, number in numbers.items():
@@ -108,6 +110,7 @@ _SHAPES: dict[type[Node], tuple[str, str]] = {
     Changes: ("[(", ")]"),
     Delivery: (">", "]"),
     View: ("[/", "/]"),
+    LakeInput: ("[(", ")]"),
 }
 
 
@@ -129,7 +132,14 @@ def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
     if isinstance(node, Database):
         tables = [each for each in nodes if isinstance(each, Table | Changes)]
         return tuple(Edge(node, each) for each in tables if _captured(each) is node.capture)
+    if isinstance(node, LakeInput):
+        return tuple(Edge(each, node) for each in nodes if isinstance(each, Delivery) and feeds(each, node))
     return ()
+
+
+def feeds(delivery: Delivery, lake: LakeInput) -> bool:
+    """Whether what is delivered there is read here. A version that is named is what it is."""
+    return isinstance(delivery.sink, Lake) and lake.version is None and delivery.sink.table == lake.table
 
 
 def _captured(node: Table | Changes) -> Capture | None:
@@ -192,6 +202,8 @@ def _facts(node: Node) -> str:
         return "signed rows" if node.capture else f"signed rows of somebody else's capture; {node.schema}"
     if isinstance(node, Changes):
         return "every change as it was captured"
+    if isinstance(node, LakeInput):
+        return "its newest version when a flow starts" if node.version is None else f"version {node.version}"
     if isinstance(node, View):
         return f"{', '.join(each.name for each in node.reads)} -> {node.name}; key {', '.join(node.key)}"
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]

@@ -12,6 +12,7 @@ from millrace.errors import NameInvalid, Where
 from millrace.errors import caller as caller
 from millrace.errors import shown as shown
 from millrace.flow.deliveries import Delivered, Delivery
+from millrace.flow.lakes import LakeInput
 from millrace.flow.tables import Changes, Database, Table
 from millrace.flow.views import View
 
@@ -88,7 +89,7 @@ class Stream(Delivered):
         return self.body(*frames)
 
     @property
-    def reads(self) -> tuple[Readable, ...]:
+    def reads(self) -> tuple[Readable | LakeInput, ...]:
         """What its inputs are read from, in the order of the body's parameters."""
         return tuple(source.output if isinstance(source, Stream) else source for source in self.inputs)
 
@@ -108,13 +109,16 @@ class Traffic:
         return self.maker(random, *n)
 
 
+# What flows on; a table of the lake stands still.
 Readable: TypeAlias = Topic | Table | Changes
-Input: TypeAlias = Readable | Stream
+Input: TypeAlias = Readable | Stream | LakeInput
 Deliverable: TypeAlias = Table | Stream | Topic
-Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes | Delivery | View
+Node: TypeAlias = Topic | Stream | Traffic | Database | Table | Changes | Delivery | View | LakeInput
 
 
 def kind(node: Node) -> str:
+    if isinstance(node, LakeInput):
+        return "lake"
     return "sink" if isinstance(node, Delivery) else type(node).__name__.lower()
 
 

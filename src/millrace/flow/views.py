@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.errors import SchemaMissing, TableUnknown, ViewRefused, Where, nearest
 from millrace.flow import schema as schemas
+from millrace.flow.lakes import LakeInput
 from millrace.flow.tables import Changes, Database, Table
 from millrace.views import Plan, Relation, planned, read_tables, types
 
@@ -83,7 +84,7 @@ def _found(view: str, name: str, nodes: list[Node], where: Where) -> Topic | Tab
             tables += [each for each in [_table(node, name)] if each is not None]
         elif node.name == name:
             output = getattr(node, "output", node)
-            if not isinstance(output, Changes) and not hasattr(output, "maker"):
+            if not isinstance(output, Changes | LakeInput) and not hasattr(output, "maker"):
                 tables.append(output)
     if len(tables) == 1:
         if not isinstance(tables[0], Table | View) and tables[0].schema is None:  # a stream may be without, unless read

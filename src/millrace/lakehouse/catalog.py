@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import ExtraMissing, LakeTableUnknown, nearest
+from millrace.errors import ExtraMissing, LakeTableUnknown, Where, nearest
 from millrace.lakehouse.table import LakeTable
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ class Catalog:
         return sorted(path.name for path in found if self.format(path.name) is not None)
 
     @contextlib.contextmanager
-    def opened(self, name: str) -> Iterator[LakeTable]:
-        """One that is there, loaded."""
+    def opened(self, name: str, where: Where | None = None) -> Iterator[LakeTable]:
+        """One that is there, loaded; `where` is who asks."""
         table = None if (format_ := self.format(name)) is None else self.table(name, format_)
         if table is None:
-            raise LakeTableUnknown(table=name, hint=nearest(name, self.names()))
+            raise LakeTableUnknown(table=name, hint=nearest(name, self.names()), where=where)
         try:
             if not table.load():
-                raise LakeTableUnknown(table=name, hint=nearest(name, self.names()))
+                raise LakeTableUnknown(table=name, hint=nearest(name, self.names()), where=where)
             yield table
         finally:
             table.close()

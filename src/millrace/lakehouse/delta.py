@@ -65,11 +65,10 @@ class Delta(LakeTable):
     def version(self) -> int:
         return int(self._table.version())
 
-    @property
-    def columns(self) -> StructType:
+    def columns_of(self, version: Version | None) -> StructType:
         from pyspark.sql.types import StructType
 
-        return StructType.fromJson(json.loads(self._table.schema().to_json()))
+        return StructType.fromJson(json.loads(self._at(version).schema().to_json()))
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -169,10 +168,19 @@ class Delta(LakeTable):
         return f"delta_scan({_quoted(self.folder)}{at})"
 
     def bare(self, version: Version | None = None) -> bool:
+        return self.plain(version) and not self.partition_by
+
+    def plain(self, version: Version | None = None) -> bool:
         told = self._at(version).protocol()
         further = set(told.reader_features or ()) - _HARMLESS
-        # By 2 columns may be called otherwise; by 3, whatever the features say. Empty texts that divide files are null.
-        return told.min_reader_version != 2 and not further and not self.partition_by
+        # By 2 columns may be called otherwise; by 3, whatever the features say.
+        return told.min_reader_version != 2 and not further
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        from pyspark.sql.types import StringType
+
+        return tuple(name for name in self.partition_by if isinstance(self.columns[name].dataType, StringType))
 
     def whole(self, version: Version) -> bool:
         return all(Path(path).exists() for path in self._at(version).file_uris())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as Entry
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql.types import DataType, StructField, StructType
 
 NAMESPACE = "millrace"
@@ -94,11 +95,12 @@ class Iceberg(LakeTable):
         snapshot = self._table.current_snapshot()
         return 0 if snapshot is None or snapshot.sequence_number is None else snapshot.sequence_number
 
-    @property
-    def columns(self) -> StructType:
+    def columns_of(self, version: Version | None) -> StructType:
         from pyspark.sql.types import StructField, StructType
 
-        fields = self._table.schema().fields
+        snapshot = None if version is None else self._table.snapshot_by_id(version.id)
+        number = None if snapshot is None else snapshot.schema_id
+        fields = (self._table.schema() if number is None else self._table.schemas()[number]).fields
         return StructType([StructField(each.name, _spark_type(each.field_type), True) for each in fields])
 
     @property
@@ -204,16 +206,24 @@ class Iceberg(LakeTable):
         return f"iceberg_scan('{location}'{at})"
 
     def bare(self, version: Version | None = None) -> bool:
+        snapshot = self._snapshot(version)
+        if snapshot is None or not self.plain(version):
+            return False
+        return snapshot.schema_id in (None, self._table.schema().schema_id)
+
+    def plain(self, version: Version | None = None) -> bool:
         names: dict[int, str] = {}
         for schema in self._table.schemas().values():
             for each in schema.fields:
                 if names.setdefault(each.field_id, each.name) != each.name:
                     return False  # somebody renamed it
-        snapshot = self._table.current_snapshot() if version is None else self._table.snapshot_by_id(version.id)
-        if len(set(names.values())) < len(names) or snapshot is None:
+        if len(set(names.values())) < len(names):
             return False
-        deletes = int((snapshot.summary or {}).get("total-delete-files", "0") or 0)
-        return not deletes and snapshot.schema_id in (None, self._table.schema().schema_id)
+        snapshot = self._snapshot(version)
+        return snapshot is None or not int((snapshot.summary or {}).get("total-delete-files", "0") or 0)
+
+    def _snapshot(self, version: Version | None) -> Snapshot | None:
+        return self._table.current_snapshot() if version is None else self._table.snapshot_by_id(version.id)
 
     def whole(self, version: Version) -> bool:
         return self._table.snapshot_by_id(version.id) is not None

@@ -118,9 +118,13 @@ class LakeTable(ABC):
         """The number of the version that is loaded."""
 
     @property
-    @abstractmethod
     def columns(self) -> StructType:
         """As Spark knows them."""
+        return self.columns_of(None)
+
+    @abstractmethod
+    def columns_of(self, version: Version | None) -> StructType:
+        """Those of the version that is loaded, or of another one."""
 
     @property
     @abstractmethod
@@ -156,8 +160,16 @@ class LakeTable(ABC):
 
     @abstractmethod
     def bare(self, version: Version | None = None) -> bool:
-        """Whether the rows of a version are those of its files, each as it is: nothing is said beside the files about
-        rows that went, or columns that are called otherwise."""
+        """Whether a reader of its files alone finds what `scan` finds: it is `plain`, and has the columns of now."""
+
+    @abstractmethod
+    def plain(self, version: Version | None = None) -> bool:
+        """Whether the rows of a version are those of its files: nothing is said beside the files about rows that went,
+        or columns that are called otherwise. `emptied` are null where a file has an empty text."""
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        return ()
 
     @abstractmethod
     def whole(self, version: Version) -> bool:

@@ -74,6 +74,15 @@ def changes(
     return found
 
 
+def rows(name: str, kinds: Mapping[str, str], given: Rows, where: Where) -> list[dict[str, Any]]:
+    """Rows of these columns, their cells as values."""
+    found = []
+    for number, row in enumerate(tables.read(given, where), 1):
+        _refuse_unknown(name, row, kinds, where)
+        found.append(_typed(row, kinds, number, where))
+    return found
+
+
 def moment(given: Any, where: Where) -> datetime:
     try:
         return tables.moment(given)

@@ -26,19 +26,19 @@ from pyspark.sql import SparkSession
 from millrace import config, durations, local
 from millrace.capture import memory
 from millrace.capture.database import CapturedTable, Column
-from millrace.config import Settings
+from millrace.config import Lake, Settings
 from millrace.engine import Progress, Run, definition
 from millrace.engine.plan import flows_of
 from millrace.engine.replay import Replay
 from millrace.errors import PlayMisused, Where, nearest
-from millrace.flow import App, Stream, Table, Topic
+from millrace.flow import App, LakeInput, Stream, Table, Topic
 from millrace.flow import schema as schemas
 from millrace.flow.nodes import caller
 from millrace.kernel.times import set_now
 from millrace.log import Log
 from millrace.log.deadletters import REASON, SUFFIX
 from millrace.log.record import timestamp_ms
-from millrace.testing import tables
+from millrace.testing import lakes, tables
 from millrace.testing.checkpoints import forget_commit
 from millrace.testing.fed import Given, changes, moment, records
 from millrace.testing.folder import CRASHED, FolderLog
@@ -83,7 +83,8 @@ class Play:
         self._clock = f"play-{next(_numbers)}"
         self._folder = Path(tempfile.mkdtemp(prefix="millrace-play-"))
         own = settings or replace(config.load(), prefix="")
-        self._settings = replace(own, folder=self._folder, databases={}, spark=replace(own.spark, checkpoints=None))
+        spark_alone = replace(own.spark, checkpoints=None)
+        self._settings = replace(own, folder=self._folder, databases={}, spark=spark_alone, lake=Lake())
         if settings is None:
             self.log: Log = FolderLog(self._settings, self._folder / "log", self._clock)
         else:
@@ -103,6 +104,11 @@ class Play:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.end()
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the play: its own folder, and its own lake in it, for `mr.now`."""
+        return self._settings
 
     def end(self) -> None:
         self.crash()
@@ -124,6 +130,11 @@ class Play:
         self._know(table, name, columns, keys)
         known = [each for node, each in self._tables.items() if node.startswith(f"{table.capture.name}.")]
         memory.write(self.log, memory.Remembered(table.capture, "postgres", {each.name: each for each in known}))
+
+    def lake(self, lake: LakeInput, schema: str, rows: Rows) -> None:
+        """Gives a table of the lake these columns and rows, in place of those that it has: the next version. Flows read
+        it when they are started: the first step does that, and `restart` again."""
+        lakes.put(lake, schema, rows, self.spark, self._settings, caller())
 
     def feed(
         self, to: Topic | Table, rows: Rows | bytes, *, key: str | None = None, crash: Crash | None = None

@@ -67,5 +67,5 @@ def recorded(graph: Graph, log: Log) -> Graph:
         each: replace(each, sink=Recorded(each.name, each.where, each.sink.key, of=each.sink, log=log))
         for each in graph.deliveries
     }
-    edges = tuple(Edge(each.source, made.get(each.target, each.target)) for each in graph.edges)
+    edges = tuple(Edge(made.get(each.source, each.source), made.get(each.target, each.target)) for each in graph.edges)
     return replace(graph, nodes=tuple(made.get(node, node) for node in graph.nodes), edges=edges)

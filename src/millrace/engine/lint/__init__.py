@@ -28,19 +28,17 @@ def lint(app: App, settings: Settings, spark: SparkSession | None = None) -> Rep
     graph = app.graph()
     flows = tuple(flow for flow in flows_of(graph) if flow.view is None)
     with ExitStack() as stack:
-        if spark is None and not all(unknown(flow) for flow in flows):
+        why = {flow: unknown(flow, settings) for flow in flows}
+        if spark is None and not all(why.values()):
             spark = session(settings, "local[1]", settings.named(graph.app))
             stack.callback(close, spark)
-        plans = [plan for flow in flows if spark and not unknown(flow) for plan in planned(spark, flow, settings)]
+        plans = [plan for flow in flows if spark and not why[flow] for plan in planned(spark, flow, settings)]
         sides = {plan.stream: plan.side for plan in plans if plan.side is not None}
         found = [*writers.findings(graph, sides), *parallelism.findings(flows, settings), *lateness.of_topics(graph)]
         found += views.findings(graph)
         found += [finding for plan in plans for rule in _PLAN_RULES for finding in rule(plan)]
     left_out = {
-        stream.name: f"only the running capture knows the columns of {', '.join(unknown(flow))}"
-        for flow in flows
-        if unknown(flow)
-        for stream in flow.streams
+        stream.name: reason for flow, reason in why.items() if reason is not None for stream in flow.streams
     } | views.left_out(graph)
     ordered = sorted(dict.fromkeys(found), key=lambda finding: (finding.where.file, finding.where.line, finding.rule))
     return Report(tuple(ordered), left_out)

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.config import Kafka, Settings
-from millrace.engine import failures, output
+from millrace.engine import failures, lakes, output
 from millrace.engine.fanout import Fanout
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed
@@ -20,7 +20,9 @@ from millrace.engine.sides import Sides
 from millrace.engine.topic_sink import TopicSink
 from millrace.engine.viewed import ViewedSource
 from millrace.engine.writing import called
+from millrace.errors import MillraceError
 from millrace.flow import Changes, Stream, Table
+from millrace.lakehouse import Catalog
 from millrace.log import Log
 
 # Spark's Kafka source wants an address, and asks for nothing there before it is started.
@@ -37,10 +39,19 @@ class Planned:
     side: str | None
 
 
-def unknown(flow: Flow) -> tuple[str, ...]:
-    """The tables that it reads whose columns are known where their capture runs, and nowhere else."""
+def unknown(flow: Flow, settings: Settings) -> str | None:
+    """Why the columns of what it reads cannot be known here, if they cannot."""
     tables = [source.of if isinstance(source, Changes) else source for source in flow.reads]
-    return tuple(table.name for table in tables if isinstance(table, Table) and table.capture is not None)
+    captured = [table.name for table in tables if isinstance(table, Table) and table.capture is not None]
+    if captured:
+        return f"only the running capture knows the columns of {', '.join(captured)}"
+    for lake in flow.lakes:
+        try:
+            with Catalog(settings).opened(lake.table):
+                pass
+        except MillraceError as error:
+            return error.sentence()
+    return None
 
 
 def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Planned]:
@@ -52,6 +63,7 @@ def planned(spark: SparkSession, flow: Flow, settings: Settings) -> Iterator[Pla
     frames: dict[Any, DataFrame] = {
         each.readable: each.stream(own) for each in sources if not isinstance(each, ViewedSource)
     }
+    frames |= {each: lakes.rows(each, own, settings) for each in flow.lakes}
     for stream in flow.streams:
         inputs = tuple(frames[source] for source in stream.reads)
         if flow.shared is not None:

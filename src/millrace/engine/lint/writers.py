@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from millrace.capture.definition import topic_part
 from millrace.engine.lint.finding import Finding
-from millrace.flow import Changes, Graph, Readable, Stream, Table, Topic, Traffic
+from millrace.flow import Changes, Graph, LakeInput, Readable, Stream, Table, Topic, Traffic
 
 Sides = Mapping[Stream, str]
 
@@ -83,8 +83,10 @@ def _tables(graph: Graph) -> list[Table]:
     return [*foreign, *(table for database in graph.databases for table in database.tables.values())]
 
 
-def _is_of(topic: str, source: Readable) -> bool:
+def _is_of(topic: str, source: Readable | LakeInput) -> bool:
     """Whether what is read there is what is written to this topic."""
+    if isinstance(source, LakeInput):
+        return False
     table = source.of if isinstance(source, Changes) else source
     if isinstance(table, Topic) or table.capture is None:
         return topic == table.name
