@@ -74,11 +74,12 @@ def _one_of_many(model: Any, margins: Sequence[Column]) -> tuple[list[Column], C
     powers = [F.exp(margin - greatest) for margin in margins]
     total = _sum(powers)
     first = _first_greatest(margins)
-    # As Spark ML has it: beside one that is infinite, all others are nothing, but for those that are infinite too.
-    unbounded = greatest == F.lit(_INFINITE)
+    # As Spark ML has it: beside the first that is infinite all others are nothing, but for those that are no numbers or
+    # infinite too. (SQL takes NaN for the greatest, so it is not asked whether that is infinite.)
+    infinite = F.array_position(F.array(*margins), F.lit(_INFINITE))
     probabilities = [
-        F.when(unbounded, F.when(first == place, F.lit(1.0)).otherwise(margin * 0.0)).otherwise(power / total)
-        for place, (margin, power) in enumerate(zip(margins, powers, strict=True))
+        F.when(infinite > 0, F.when(infinite == place, F.lit(1.0)).otherwise(margin * 0.0)).otherwise(power / total)
+        for place, (margin, power) in enumerate(zip(margins, powers, strict=True), 1)
     ]
     if not model.isDefined(model.getParam("thresholds")):
         return probabilities, first
