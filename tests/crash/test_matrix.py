@@ -13,7 +13,7 @@ from millrace.config import Settings
 from tests.crash.cells import CELLS
 from tests.crash.matrix import chain, chains
 from tests.crash.mill import FLOWS, Mill
-from tests.rotation import today, todays
+from tests.rotation import today
 
 FREEZE_S = 3.0
 # Of those that end the process, and need a start of Spark each; and of those that it lives through.
@@ -21,8 +21,20 @@ KILLS, SURVIVED = 4, 1
 _ROOMS = ("jvm", "sinks")
 
 
+def _of_day(day: int) -> tuple[str, list[str]]:
+    """The flow whose turn it is, and so many of its cells; the next ones come at its next turn."""
+    turn, number = divmod(day, len(FLOWS))
+    flow = FLOWS[number]
+    return flow, [*_turn(_cells(flow, kills=True), turn, KILLS), *_turn(_cells(flow, kills=False), turn, SURVIVED)]
+
+
+def _turn(names: list[str], turn: int, count: int) -> list[str]:
+    return [names[(turn * count + number) % len(names)] for number in range(count)]
+
+
 def _cells(flow: str, *, kills: bool) -> list[str]:
-    return _spread([name for name, cell in CELLS.items() if cell.flow == flow and (cell.room in _ROOMS) == kills])
+    of = (flow,) if kills else (flow, "all")
+    return _spread([name for name, cell in CELLS.items() if cell.flow in of and (cell.room in _ROOMS) == kills])
 
 
 def _spread(names: list[str]) -> list[str]:
@@ -32,8 +44,8 @@ def _spread(names: list[str]) -> list[str]:
 
 
 def test_a_cycle_of_days_takes_every_cell() -> None:
-    found = [name for flow in (*FLOWS, "all") for kills in (True, False) for name in _cells(flow, kills=kills)]
-    assert sorted(found) == sorted(CELLS)
+    first, days = today(), len(FLOWS) * len(CELLS)
+    assert {name for day in range(first, first + days) for name in _of_day(day)[1]} == set(CELLS)
 
 
 def test_chains_take_everything_once_and_what_failed_alone() -> None:
@@ -49,8 +61,7 @@ def test_chains_take_everything_once_and_what_failed_alone() -> None:
 @pytest.mark.usefixtures("postgres", "valkey", "opensearch")
 def test_todays_deaths(settings: Settings, tmp_path: Path) -> None:
     seed = today() % 1000
-    flow = FLOWS[seed % len(FLOWS)]
-    names = [*todays(_cells(flow, kills=True), KILLS)[:KILLS], *todays(_cells(flow, kills=False), SURVIVED)[:SURVIVED]]
+    flow, names = _of_day(today())
     mill = Mill(settings, tmp_path / "mill", "crash", seed, only=(flow,))
     try:
         results = chain(mill, names, seed, freeze_s=FREEZE_S)

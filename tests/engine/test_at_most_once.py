@@ -1,8 +1,10 @@
-"""A stream's topic at most once: an epoch that is done again is not written again."""
+"""A stream's topic at most once: neither an epoch nor a task that is done again is written again."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +15,8 @@ from millrace.engine.topic_sink import BEGUN
 from millrace.flow import App
 from millrace.sinks.ledger import Epoch, FileLedger
 from millrace.testing.checkpoints import forget_commit
+from millrace.testing.plugin import JAVA_OPTIONS
+from tests.command import millrace
 from tests.engine.conftest import Project
 from tests.engine.items import once
 
@@ -60,3 +64,36 @@ def test_at_most_once_an_epoch_that_is_done_again_is_not_written_and_its_state_i
     once(spark, project.settings, app)
     assert told("plain") == [(n,) for n in range(6)]
     assert all(n == place + 1 for place, n in told("counted"))
+
+
+# A task that fails when it has written most of its rows, since Kafka does not take one so large; Spark does it again.
+LARGE = """\
+import millrace as mr
+from pyspark.sql import functions as F
+
+app = mr.App("large")
+events = app.topic("events", "id long")
+
+
+@app.stream(events, key="id", delivery="at most once")
+def seldom(e):
+    return e.select("id", F.when(F.col("id") == 2500, F.repeat(F.lit("x"), 2_000_000)).alias("text"))
+"""
+
+
+@pytest.mark.turn(1, 2)
+def test_at_most_once_a_task_that_is_done_again_writes_nothing(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "large.py").write_text(LARGE)
+    (tmp_path / "millrace.toml").write_text(
+        f'prefix = "{project.settings.prefix}"\n[kafka]\nbootstrap = "{project.settings.kafka.bootstrap}"\n'
+        '[run]\napp = "large:app"\n[spark]\nmaster = "local[2,2]"\n'
+        f'[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
+    )
+    project.log.topics.create("events", partitions=1)
+    project.write("events", [b'{"id": %d}' % number for number in range(3_000)])
+    done = millrace("run", "--once", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "a task is done again, and at most once was asked for" in done.stderr
+    told = Counter(record.json()["id"] for record in project.log.read("seldom"))
+    assert set(range(2_500)) <= set(told)
+    assert set(told.values()) == {1}

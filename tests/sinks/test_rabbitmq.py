@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +35,7 @@ from millrace.errors import (
     SinkUnreachable,
 )
 from millrace.flow import App
-from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, rabbitmq_writer
 from millrace.sinks import rabbitmq_publishing as publishing
 from millrace.sinks.rabbitmq import RabbitMQ, rabbitmq
 from millrace.testing.sinks import SinkSuite
@@ -179,32 +182,36 @@ def test_a_queue_that_is_deleted_is_made_anew_and_nothing_is_refused(
 
 @pytest.mark.turn(1, 2)
 def test_the_server_is_killed_in_the_middle_of_an_epoch(
-    writing: Callable[..., Writing], spark: SparkSession, settings: Settings
+    writing: Callable[..., Writing], spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = writing()
     rows = spark.range(0, 30_000, 1, 2).selectExpr("id", "concat('n', id) name")
-    failed: list[Exception] = []
-
-    def write() -> None:
-        try:
-            mine.write(0, rows, partitions=2)
-        except Exception as error:
-            failed.append(error)
-
-    rabbit.declare(mine.url, mine.sink.queue, {"x-queue-type": "quorum"})
-    thread = threading.Thread(target=write)
-    thread.start()
-    until(lambda: rabbit.count(mine.url, mine.sink.queue) > 1_000, "the first messages")
     (pid,) = (row.pid for row in local.status(settings) if row.server == "rabbitmq")
-    psutil.Process(pid).kill()
-    thread.join(60)
-    assert isinstance(failed[0], SinkUnreachable)
+    first = 2 * publishing.WAITING_ROWS
+
+    class Killing(publishing.Publishing):
+        """Kills the server when as many are confirmed as may wait, and more are to come."""
+
+        def __call__(self, rows: Iterator[Any]) -> Iterable[RefusedRow]:
+            return super().__call__(self.killing(rows))
+
+        def killing(self, rows: Iterator[Any]) -> Iterator[Any]:
+            for number, row in enumerate(rows):
+                if number == first:
+                    with contextlib.suppress(ProcessLookupError):  # the other task has
+                        os.kill(pid, signal.SIGKILL)
+                yield row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rabbitmq_writer, "Publishing", Killing)
+        with pytest.raises(SinkUnreachable):
+            mine.write(0, rows, partitions=2)
     local.up(settings, ("rabbitmq",))
     mine.write(0, rows, partitions=2)
     messages = mine.messages
     assert len({message.id for message in messages}) == 30_000
     assert {json.loads(message.body)["id"] for message in messages} == set(range(30_000))
-    assert len(messages) > 30_000, "those of the first try are there too, with their ids"
+    assert len(messages) >= 30_000 + publishing.WAITING_ROWS, "those of the first try are there too, with their ids"
 
 
 def test_a_server_that_stops_is_noticed(
