@@ -136,7 +136,7 @@ def test_a_query_is_answered_within_limits_or_refused_with_a_reason(page: Page, 
     page.get_by_label("Rows at most").fill("120")
     sql.press("Control+Enter")
     page.get_by_text("120 rows, and there are more · ").wait_for()
-    assert len(cells(page, "Query")) == 50
+    until(lambda: len(cells(page, "Query")) == 50, "the first page")
     page.locator(".mr-panel", has=page.get_by_text("Query", exact=True)).get_by_role("button", name="Next page").click()
     until(lambda: cells(page, "Query")[0][1] == "21", "the next page begins where the first ended")
     for refused, code in (
@@ -155,7 +155,7 @@ def test_a_query_is_answered_within_limits_or_refused_with_a_reason(page: Page, 
     sql.fill("SELECT count(*) AS n FROM revenue WHERE false")
     run.click()
     page.get_by_text("1 row · ").wait_for()
-    assert cells(page, "Query") == [["0"]]
+    until(lambda: cells(page, "Query") == [["0"]], "the answer")
 
 
 def test_the_list_of_views_and_one_that_is_not_filled(page: Page, address: str) -> None:

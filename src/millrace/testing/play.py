@@ -154,6 +154,9 @@ class Play:
             raise PlayMisused(reason='a crash "before write" needs the log in a folder, not a broker', where=where)
         given = self._records(to, rows, key, where)
         if crash is not None:
+            if self._run is not None:  # what time alone brings about is done, so that the rows meet the crash
+                self._arrive(given)
+                self._settle()
             self._arm(crash)  # before they start: an epoch that was left behind is the first to meet it
             try:
                 self._arrive(given)
