@@ -50,6 +50,40 @@ def test_a_refused_command_leaves_nothing() -> None:
     assert (account.version, account.balance, account.pending) == (1, Decimal(0), (Opened("ann"),))
 
 
+def test_what_happened_does_not_change_with_the_state() -> None:
+    @event
+    class Begun:
+        items: list[str]
+
+    @event
+    class Added:
+        item: str
+
+    class Basket(Aggregate):
+        items: list[str]
+
+        @command
+        def begin(self, *items: str) -> None:
+            self.emit(Begun(list(items)))
+
+        @command
+        def add(self, item: str) -> None:
+            self.emit(Added(item))
+
+        @apply
+        def begun(self, event: Begun) -> None:
+            self.items = event.items
+
+        @apply
+        def added(self, event: Added) -> None:
+            self.items.append(event.item)
+
+    basket = Basket("1")
+    basket.begin("x")
+    basket.add("y")
+    assert (basket.items, basket.pending) == (["x", "y"], (Begun(["x"]), Added("y")))
+
+
 def test_only_an_apply_sets_state() -> None:
     class Hasty(Account):
         @command

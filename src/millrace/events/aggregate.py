@@ -6,6 +6,7 @@ has ended, so a refused one leaves nothing behind. Only an `@apply` may set the 
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
@@ -53,8 +54,10 @@ def command(function: Callable[Concatenate[Own, Given], Result]) -> Callable[Con
             result = function(self, *args, **options)
         finally:
             object.__setattr__(self, "_emitting", None)
+        # As they are now: a state that holds a list of theirs may change it later.
+        happened = copy.deepcopy(emitted)
         self._take(emitted)
-        self._pending.extend(emitted)
+        self._pending.extend(happened)
         return result
 
     return run

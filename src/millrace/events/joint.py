@@ -16,6 +16,8 @@ from millrace.events.connections import Connection, Connections
 from millrace.events.prepared import Prepared
 
 MOST = 100
+# What no server would take, whoever asks: a value that does not fit, a text that cannot be encoded.
+_IMPOSSIBLE = (psycopg.DataError, UnicodeError)
 
 
 class _Asked:
@@ -92,12 +94,12 @@ class Joint:
                 for each, row in zip(batch, self._together(connection, batch), strict=True):
                     each.row = row
                 return
-            except psycopg.DataError:
+            except _IMPOSSIBLE:
                 pass  # what one of them asks is impossible: each by itself, so that it fails alone
         for each in batch:
             try:
                 each.row = self.alone.run(connection, each.values)
-            except psycopg.DataError as error:
+            except _IMPOSSIBLE as error:
                 each.error = error
 
     def _together(self, connection: Connection, batch: list[_Asked]) -> list[Any]:
