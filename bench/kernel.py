@@ -127,10 +127,10 @@ def rows(bench: Bench, records: int, rounds: int) -> dict[str, dict[str, list[fl
 
 
 def cpu_s() -> float:
-    """What Spark's process and its Python workers have spent."""
+    """What Spark's process and its Python workers have spent, those that have ended among them."""
     gateway: Any = SparkContext._gateway
     spark = psutil.Process(gateway.proc.pid)
-    return sum(sum(process.cpu_times()[:2]) for process in [spark, *spark.children(recursive=True)])
+    return sum(sum(process.cpu_times()[:4]) for process in [spark, *spark.children(recursive=True)])
 
 
 def rate_of(bench: Bench, operator: Operator, records: int) -> int:
