@@ -178,7 +178,9 @@ def tended(side: Side, seconds: float) -> None:
         time.sleep(TEND_S)
 
 
-def idle(shapes: list[str], epochs: list[int], seconds: int) -> None:
+@contextmanager
+def opened() -> Iterator[tuple[Bench, Path, ExitStack]]:
+    """A project of its own with its Kafka and a session. What else is entered into the stack ends before these."""
     with (
         tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as name,
         ExitStack() as stack,
@@ -188,6 +190,11 @@ def idle(shapes: list[str], epochs: list[int], seconds: int) -> None:
         stack.callback(local.down, settings)
         bench = Bench(Path(name))
         stack.callback(close, bench.spark)
+        yield bench, Path(name), stack
+
+
+def idle(shapes: list[str], epochs: list[int], seconds: int) -> None:
+    with opened() as (bench, _, _):
         before, started = cpu_s(), time.time()
         tended(Side(cpu_s), seconds)
         cores = {"no flow": round((cpu_s() - before) / (time.time() - started), 3)}
@@ -216,15 +223,7 @@ def main() -> None:
     epochs, rates, shapes = (each.split(",") for each in (given.epochs, given.rates, given.shapes))
     shortest = min(map(int, epochs)) * given.ends
     found: dict[str, Measured] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as name,
-        ExitStack() as stack,
-    ):
-        settings = config.load(Path(name))
-        stack.enter_context(local.held(settings, ("kafka",)))
-        stack.callback(local.down, settings)
-        bench = Bench(Path(name))
-        stack.callback(close, bench.spark)
+    with opened() as (bench, folder, stack):
         engines = {}
         for epoch_s in map(int, epochs) if REAL_TIME in chosen else ():
             short = short_s(epoch_s)
@@ -232,7 +231,7 @@ def main() -> None:
         if EPOCHS in chosen:
             engines[EPOCHS] = bench.millrace(None), shortest, 0.0
         if FLINK in chosen:
-            engines[FLINK] = bench.flink(stack.enter_context(Flink(Path(name), OPTIONS, ()))), shortest, 0.0
+            engines[FLINK] = bench.flink(stack.enter_context(Flink(folder, OPTIONS, ()))), shortest, 0.0
         cold = {REAL_TIME, FLINK}  # the two JVMs
         for rate in rates:
             for shape in shapes:
