@@ -38,6 +38,7 @@ from millrace.kernel.times import set_now
 from millrace.log import Log
 from millrace.log.deadletters import REASON, SUFFIX
 from millrace.log.record import timestamp_ms
+from millrace.log.topics import FOREVER
 from millrace.testing import lakes, tables
 from millrace.testing.checkpoints import forget_commit
 from millrace.testing.fed import Given, changes, moment, records
@@ -292,13 +293,17 @@ class Play:
         if run.replay is not None:  # it wants to make its topics itself
             run.replay.begin(definition.folder_of(self._settings, run.graph.app, "any").parent, self.log)
         for topic in run.graph.topics:
-            self.log.topics.ensure(topic.name, partitions=self._partitions)
+            self._make(topic.name)
         return run
 
     def _know(self, table: Table, name: str, columns: Mapping[str, str], key: tuple[str, ...]) -> None:
         made = tuple(Column(column, kind, kind, True) for column, kind in columns.items())
         self._tables[table.name] = CapturedTable(name, table.name, key, made)
-        self.log.topics.ensure(table.name, partitions=self._partitions)
+        self._make(table.name)
+
+    def _make(self, topic: str) -> None:
+        """Kept for ever: what arrived by the play's clock, a broker would soon delete as old."""
+        self.log.topics.ensure(topic, partitions=self._partitions, retention=FOREVER)
 
     def _move(self, to: datetime) -> None:
         if to > self.now:
