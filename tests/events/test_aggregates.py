@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from decimal import Decimal
+from types import ModuleType
 
 import pytest
 
@@ -145,8 +149,28 @@ def test_definitions_that_cannot_work() -> None:
         Undeclared("1").fold([Opened("ann")])
     with pytest.raises(AggregateMisused, match="no @apply for Deposited"):
         Undeclared("1").fold([Deposited(Decimal(1))])
-    with pytest.raises(AggregateMisused):
-        Account(7)  # type: ignore[arg-type]
+
+
+def test_an_apply_that_fails_leaves_nothing_to_be_saved_or_commanded() -> None:
+    class Odd(Aggregate):
+        count: int = 0
+
+        @command
+        def add(self, *amounts: int) -> None:
+            for amount in amounts:
+                self.emit(Deposited(Decimal(amount)))
+
+        @apply
+        def added(self, event: Deposited) -> None:
+            self.count += 100 // int(event.amount)
+
+    odd = Odd("1")
+    odd.add(1)
+    with pytest.raises(ZeroDivisionError):
+        odd.add(50, 0)
+    assert odd.pending == (Deposited(Decimal(1)),)
+    with pytest.raises(AggregateMisused, match="an @apply of it failed"):
+        odd.add(1)
 
 
 def test_upcasters_are_a_whole_chain() -> None:
@@ -169,22 +193,106 @@ def test_upcasters_are_a_whole_chain() -> None:
             a: object
 
 
-def counter(step: int, default: int, helped: int) -> type[Aggregate]:
-    source = f"""
+SOURCE = """
+from dataclasses import dataclass
+from functools import lru_cache, partial, wraps
+import rules
+from rules import Money, also
+STEP, TABLE = 1, {"a": [1, 2], "b": {"x", "y", None}}
+def doubled(function):
+    @wraps(function)
+    def run(step):
+        return function(step) * 2
+    return run
+@doubled
 def helper(step):
-    return step + {helped}
-class Counter(Aggregate):
-    count: int = {default}
+    return step + 0
+@lru_cache
+def kept(step):
+    return step + 10
+def scaled(step, factor=3):
+    return step * factor
+half = partial(scaled, factor=0.5)
+def up(data):
+    return {**data, "a": 20}
+@event(version=2, upcasters={1: up})
+class Raised:
+    a: int
+    by: Money
+    @property
+    def twice(self):
+        return self.a * 2
+class Mixin:
+    def bounded(self, value):
+        return min(value, 100)
+class Counter(Aggregate, Mixin):
+    count: int = 0
     @apply
     def opened(self, event: Opened) -> None:
-        self.count += {step} if self.count in {{1, 2, "x", "y", None}} else helper({step})
+        self.count += STEP if self.count in {1, 2, "x", "y", None} else helper(STEP) + half(2) + kept(TABLE["a"][0])
+    @apply
+    def raised(self, event: Raised) -> None:
+        self.count = self.bounded(event.twice + rules.rate(event.a) + also(1) + len(Money(3) + Money(4)))
 """
-    names = {"Aggregate": Aggregate, "apply": apply, "Opened": Opened}
-    exec(source, names)
-    return names["Counter"]  # type: ignore[return-value]
+RULES = """
+from dataclasses import dataclass
+LEAST = 30
+@dataclass(frozen=True)
+class Limit:
+    most: int
+LIMIT = Limit(40)
+def rate(a):
+    return max(a, LEAST, LIMIT.most)
+def also(a):
+    return a + 50
+@dataclass(frozen=True)
+class Money:
+    units: int
+    def __add__(self, other):
+        return "m" * (self.units + other.units + 60)
+"""
+
+
+def fingerprint(source: str = SOURCE, rules: str = RULES) -> str:
+    module = ModuleType("rules")
+    exec(compile(rules, "rules.py", "exec", dont_inherit=True), vars(module))
+    names = {"Aggregate": Aggregate, "apply": apply, "event": event, "Opened": Opened, "__name__": "of_the_user"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "rules", module)
+        exec(compile(source, "own.py", "exec", dont_inherit=True), names)
+        return of_aggregate(names["Counter"])  # type: ignore[arg-type]
 
 
 def test_the_fingerprint_follows_the_code() -> None:
-    assert of_aggregate(counter(1, 0, 0)) == of_aggregate(counter(1, 0, 0))
-    made = [counter(1, 0, 0), counter(2, 0, 0), counter(1, 7, 0), counter(1, 0, 1)]
-    assert len({of_aggregate(each) for each in made}) == 4
+    """The same code has the same one, in this process and in another, and every change that counts another one."""
+    assert fingerprint() == fingerprint()
+    script = f"from tests.events.test_aggregates import fingerprint; print(fingerprint({SOURCE!r}))"
+    for seed in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            check=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        assert told.stdout.strip() == fingerprint()
+    changes = (
+        ("STEP, TABLE = 1", "STEP, TABLE = 2"), ('"a": [1, 2]', '"a": [1, 3]'), ('"y", None}}', '"z", None}}'),
+        ("* 2\n    return run", "* 3\n    return run"), ("step + 0", "step + 1"), ("step + 10", "step + 11"),
+        ("factor=0.5", "factor=0.6"), ("step * factor", "step - factor"), ('"a": 20', '"a": 21'),
+        ("self.a * 2", "self.a * 4"), ("value, 100", "value, 101"), ("count: int = 0", "count: int = 7"),
+        ("STEP if self", "-STEP if self"), ('{1, 2, "x"', '{1, 3, "x"'),
+        ("version=2, upcasters={1: up}", "name='Other'"),
+    )  # fmt: skip
+    within = (
+        ("LEAST = 30", "LEAST = 31"), ("Limit(40)", "Limit(41)"), ("max(a", "min(a"), ("a + 50", "a + 51"),
+        ("units + 60", "units + 61"),
+    )  # fmt: skip
+    assert all(old in SOURCE for old, _ in changes)
+    assert all(old in RULES for old, _ in within)
+    made = [fingerprint()]
+    made += [fingerprint(SOURCE.replace(*change)) for change in changes]
+    made += [fingerprint(SOURCE, RULES.replace(*change)) for change in within]
+    names = ["unchanged", *(old for old, _ in changes + within)]
+    same = [name for name, found in zip(names, made, strict=True) if made.count(found) > 1]
+    assert same == []

@@ -59,6 +59,18 @@ class ConflictFound(UserError):
     fix = "load it again and decide anew; `repository.change(…)` does so by itself"
 
 
+class ConflictLasting(ConflictFound):
+    code = "MR-CONFLICT-LASTING"
+    text = "somebody else changed {aggregate} {id!r} each of the {attempts} times that this was tried: nothing is saved"
+    fix = "many write to one aggregate: try again later, let one process write to it, or divide it into smaller ones"
+
+
+class StoreMisused(UserError):
+    code = "MR-STORE-MISUSED"
+    text = "{what} cannot be {given}: {reason}"
+    fix = "{remedy}"
+
+
 class SealBroken(UserError):
     code = "MR-SEAL-BROKEN"
     text = "the personal field {field!r} at position {position} does not open with its key"

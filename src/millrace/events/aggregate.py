@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, get_origin
 
 from millrace.errors import AggregateInvalid, AggregateMisused, nearest
+from millrace.events import checks
 from millrace.events.kinds import events_of, kind_of
 
 Given = ParamSpec("Given")
@@ -48,6 +49,7 @@ def command(function: Callable[Concatenate[Own, Given], Result]) -> Callable[Con
         if self._emitting is not None:
             reason = f"{function.__name__!r} is called by another command, whose events it would not see"
             raise AggregateMisused(aggregate=type(self).__name__, reason=reason)
+        self._refuse_failed()
         emitted: list[Any] = []
         object.__setattr__(self, "_emitting", emitted)
         try:
@@ -87,6 +89,7 @@ class Aggregate:
     _pending: list[Any]
     _emitting: list[Any] | None
     _applying: bool
+    _failed: Exception | None
 
     def __init_subclass__(cls, name: str | None = None) -> None:
         super().__init_subclass__()
@@ -102,9 +105,14 @@ class Aggregate:
         cls.__aggregate__ = Definition(name, applies, state)
 
     def __init__(self, id: str) -> None:
-        if not isinstance(id, str) or not id:
-            raise AggregateMisused(aggregate=self.__aggregate__.name, reason=f"its id would be {id!r}, and is a text")
-        vars(self).update(_id=id, _version=0, _pending=[], _emitting=None, _applying=False)
+        vars(self).update(
+            _id=checks.text(f"the id of {self.__aggregate__.name}", id),
+            _version=0,
+            _pending=[],
+            _emitting=None,
+            _applying=False,
+            _failed=None,
+        )
 
     @property
     def id(self) -> str:
@@ -142,8 +150,16 @@ class Aggregate:
                     raise self._unknown(type(event))
                 function(self, event)
                 own["_version"] += 1
+        except Exception as error:  # of several events some are applied: it is neither what it was nor what it became
+            own["_failed"] = error
+            raise
         finally:
             own["_applying"] = False
+
+    def _refuse_failed(self) -> None:
+        if self._failed is not None:
+            reason = f"an @apply of it failed ({type(self._failed).__name__}: {self._failed}), so its state is no state"
+            raise AggregateMisused(aggregate=self.__aggregate__.name, reason=reason) from self._failed
 
     def _unknown(self, event: type) -> AggregateMisused:
         hint = nearest(event.__name__, [known.__name__ for known in self.__aggregate__.applies])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from millrace.errors import ProjectionInvalid
+from millrace.errors import DatabaseUnreachable, ProjectionInvalid
 from millrace.events.kinds import Recorded, events_of
 
 if TYPE_CHECKING:
@@ -22,8 +24,34 @@ Handler: TypeAlias = Callable[..., None]
 PAGE = 1_000
 # How long a follower waits before it looks again. Writes of its own process wake it at once.
 LOOK_S = 0.05
+# And one whose database is away.
+AWAY_S = 0.5
+
+logger = logging.getLogger("millrace.events")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+class Patience:
+    """Passes over a database that does not answer, with a pause. That it is away, and back, is logged once each."""
+
+    def __init__(self, name: str, pause: Callable[[float], object] = time.sleep) -> None:
+        self._name, self._pause, self._away = name, pause, False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if isinstance(error, DatabaseUnreachable):
+            if not self._away:
+                logger.warning("%s waits: %s", self._name, error)
+            self._away = True
+            self._pause(AWAY_S)
+            return True
+        if error is None and self._away:
+            logger.warning("%s goes on", self._name)
+            self._away = False
+        return False
 
 
 class Handlers:
@@ -69,15 +97,18 @@ def checked(name: str) -> str:
 
 @contextlib.contextmanager
 def running(store: Store, name: str, step: Callable[[], int]) -> Iterator[None]:
-    """Repeats a step, which gives the position it has come to, in a thread for the time of a `with` block. What fails
-    in it is raised at the block's end."""
+    """Repeats a step, which gives the position it has come to, in a thread for the time of a `with` block. It goes on
+    when the database is back that was away. What fails otherwise is logged at once, and raised at the block's end."""
     ended, failures = threading.Event(), []
+    patience = Patience(name, ended.wait)
 
     def work() -> None:
         try:
             while not ended.is_set():
-                store.wait(step(), LOOK_S)
-        except BaseException as error:  # told at the end of the block
+                with patience:
+                    store.wait(step(), LOOK_S)
+        except BaseException as error:
+            logger.error("%s has ended: %s", name, error)
             failures.append(error)
 
     thread = threading.Thread(target=work, name=f"millrace-{name}", daemon=True)

@@ -46,7 +46,7 @@ class Projection:
     def fingerprint(self) -> str:
         if self.revision is not None:
             return self.revision
-        return fingerprint.of_functions(self.handlers.functions.values(), self.create)
+        return fingerprint.of_handlers(self.handlers.functions, self.create)
 
 
 class LiveProjection:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from millrace.errors import AggregateMisused, AggregateUnknown, ConflictFound
-from millrace.events import rows
+from millrace.errors import AggregateUnknown, StoreMisused
+from millrace.events import checks, rows
+from millrace.events.again import again
 from millrace.events.aggregate import Aggregate
 from millrace.events.snapshots import Policy, Snapshots
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from millrace.events.store import Saved, Store
 
 Own = TypeVar("Own", bound=Aggregate)
-
-# Whoever loses so often in a row has many rivals for one aggregate; then it is too large, and waiting does not help.
-ATTEMPTS = 10
 
 # The snapshot and the events from its own one on, in one round trip. The event of the snapshot's version comes along to
 # vouch for it.
@@ -53,12 +51,14 @@ class Repository(Generic[Own]):
 
     def load(self, id: str, *, version: int | None = None, at: datetime | None = None) -> Own:
         """The aggregate as it is; as it was at a version of it; or as it was at a moment."""
-        if version is not None and at is not None:
-            raise AggregateMisused(
-                aggregate=self.kind.__aggregate__.name, reason="it is asked for at a version and at a time"
-            )
-        if at is not None and at.utcoffset() is None:
-            raise AggregateMisused(aggregate=self.kind.__aggregate__.name, reason=f"{at} has no zone")
+        checks.text(f"the id of {self.kind.__aggregate__.name}", id)
+        if version is not None:
+            checks.number("version", version, 1)
+        if at is not None:
+            checks.moment("at", at)
+            if version is not None:
+                reason = "it is asked for at a version too"
+                raise StoreMisused(what="at", given=at, reason=reason, remedy="say one of the two")
         if version is not None or at is not None:
             return self._past(id, version, at)
         with self.store.connections.lent() as connection:
@@ -91,12 +91,7 @@ class Repository(Generic[Own]):
     ) -> Saved:
         """Loads, runs a command of the class (`Account.deposit`) and saves; again when somebody else was faster. `by`
         is the command's id: one that was handled before is not run again, not even to be refused."""
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self._change_once(id, command, args, options, by, meta)
-            except ConflictFound:
-                continue
-        return self._change_once(id, command, args, options, by, meta)
+        return again(lambda: self._change_once(id, command, args, options, by, meta))
 
     def _change_once(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Json
 
+from millrace.events import checks
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection
 from millrace.events.kinds import Kind, Recorded, kind_of
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from millrace.events.store import Store
 
 COLUMNS = "position, aggregate, id, version, at, type, schema, data, seals, command, meta"
-
-# ASCII alone, so that every text of Python is also one of JSON: a lone surrogate, and the zero character.
-_write = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def encoded(
@@ -43,10 +40,10 @@ def encoded(
             versions.append(version)
             types.append(kind.name)
             schemas.append(kind.version)
-            contents.append(_write(data))
+            contents.append(checks.written(data))
             seals.append(sealed)
     texts = (_array(aggregates), _array(ids), _numbers(versions), _array(types), _numbers(schemas))
-    return command, *texts, _array(contents), _array(seals), None if meta is None else _write(dict(meta))
+    return command, *texts, _array(contents), _array(seals), checks.about(meta)
 
 
 def _array(values: Sequence[str | None]) -> str:
@@ -71,12 +68,15 @@ def _sealed(
     id: str,
 ) -> str:
     """Seals the personal fields in place; gives the ids of the keys, by field."""
-    whose = {name: id if of is None else data[of] for name, of in kind.personal.items()}
+    whose = {
+        name: id if of is None else checks.text(f"the subject of {kind.name}", data[of])
+        for name, of in kind.personal.items()
+    }
     with store.on(connection) as used:
         keys = store.keys.of(used, whose.values())
     for name, subject in whose.items():
         data[name] = seal(data[name], keys[subject], f"{_about(kind.name, aggregate, id)}.{name}")
-    return _write({name: keys[subject].id for name, subject in whose.items()})
+    return checks.written({name: keys[subject].id for name, subject in whose.items()})
 
 
 def recorded(
@@ -128,18 +128,19 @@ def tell(store: Store, connection: Connection, aggregate: str, id: str, event: o
     """Appends one event that no aggregate emitted, as the next of its stream; in a transaction. Gives its position."""
     query = store.sql("SELECT coalesce(max(version), 0) + 1 FROM {}.event WHERE aggregate = %s AND id = %s")
     kind = kind_of(type(event))
+    store.keep_shapes([kind])
     while True:
         row = connection.execute(query, (aggregate, id)).fetchone()
         assert row is not None
         texts = (_array([aggregate]), _array([id]), _numbers([row[0]]), _array([kind.name]), _numbers([kind.version]))
-        given = (None, *texts, _array([_write(kind.encode(event))]), _array([None]), None)
-        done = connection.execute(store._append, given).fetchone()
+        values = (None, *texts, _array([checks.written(kind.encode(event))]), _array([None]), None)
+        done = connection.execute(store._append, values).fetchone()
         assert done is not None
         if done[0] == "written":
             return int(done[1])
 
 
-def keep_shapes(connection: Connection, store: Store, kinds: Sequence[Kind]) -> None:
+def keep_shapes(connection: Connection, store: Store, kinds: Iterable[Kind]) -> None:
     """Remembers how these events look, for `millrace events check` and for those who read the table by SQL."""
     query = store.sql("INSERT INTO {}.shape (type, version, fields) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING")
     with connection.cursor() as cursor:

@@ -18,12 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from millrace import durations
-from millrace.errors import ConflictFound, ProjectionInvalid
+from millrace.errors import ProjectionInvalid
+from millrace.events.again import again
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection
 from millrace.events.handlers import PAGE, Handler, Handlers, running
 from millrace.events.kinds import Recorded
-from millrace.events.repository import ATTEMPTS, Repository
+from millrace.events.repository import Repository
 
 if TYPE_CHECKING:
     from millrace.events.store import Saved, Store
@@ -59,7 +60,8 @@ class Work:
 
 def change(store: Store, act: Callable[[Work], None], by: str | None, meta: Mapping[str, Any] | None) -> Saved:
     """What a step does, outside of a saga: see `Store.change`."""
-    for attempt in range(ATTEMPTS):
+
+    def once() -> Saved:
         if by is not None and (done := store.handled(by)) is not None:
             return done
         work = Work(store, datetime.now(UTC))
@@ -70,12 +72,9 @@ def change(store: Store, act: Callable[[Work], None], by: str | None, meta: Mapp
                 "let a saga's @on set it: it needs somebody to keep it",
             )
             raise ProjectionInvalid(name=by or "change", reason=reason, remedy=remedy)
-        try:
-            return store.save(*work.aggregates.values(), command=by, meta=meta)
-        except ConflictFound:
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError
+        return store.save(*work.aggregates.values(), command=by, meta=meta)
+
+    return again(once)
 
 
 class Saga:
@@ -166,14 +165,7 @@ class LiveSaga:
     def _step(
         self, connection: Connection, position: int | None, act: Callable[[Work], None], at: datetime | None
     ) -> None:
-        for attempt in range(ATTEMPTS):
-            try:
-                self._step_once(connection, position, act, at)
-            except ConflictFound:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            else:
-                return
+        again(lambda: self._step_once(connection, position, act, at))
 
     def _step_once(
         self, connection: Connection, position: int | None, act: Callable[[Work], None], at: datetime | None

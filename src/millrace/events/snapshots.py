@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from millrace.errors import AggregateInvalid
 from millrace.events import fingerprint
 from millrace.events.aggregate import Aggregate
-from millrace.events.rows import _write
+from millrace.events.checks import written
 from millrace.events.values import Codec, codec
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Snapshots:
             "state = excluded.state, subjects = excluded.subjects "
             "WHERE old.version < excluded.version OR old.fingerprint <> excluded.fingerprint"
         )
-        state = _write(self.encode(aggregate))
+        state = written(self.encode(aggregate))
         values = (
             aggregate.__aggregate__.name,
             aggregate.id,

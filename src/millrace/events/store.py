@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from datetime import datetime, timedelta
 from threading import Condition
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet
 
 from millrace import config, durations, local
 from millrace.capture import database
@@ -31,11 +33,11 @@ from millrace.errors import (
     PositionGap,
     nearest,
 )
-from millrace.events import rows, tables
+from millrace.events import checks, rows, tables
 from millrace.events.aggregate import Aggregate
 from millrace.events.clock import QUIET, ticking
 from millrace.events.connections import Connection, Connections
-from millrace.events.handlers import LOOK_S, PAGE
+from millrace.events.handlers import LOOK_S, PAGE, Patience
 from millrace.events.joint import Joint
 from millrace.events.kinds import Kind, Recorded, event, kind_of
 from millrace.events.sealing import Keys
@@ -51,6 +53,9 @@ Own = TypeVar("Own", bound=Aggregate)
 SCHEMA = "events"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+_STORES: WeakSet[Store] = WeakSet()
 
 
 @event(name="millrace.forgotten")
@@ -97,7 +102,7 @@ class Store:
         self.connections, self.schema, self.keys = connections, schema, Keys(schema)
         self._kinds: dict[str, tuple[type, Kind]] = {}
         self._known: set[type] = set()
-        self._changed = Condition()
+        self._shapes: set[tuple[str, int]] = set()
         self._newest = 0
         with connections.lent() as connection:
             tables.make(connection, schema, connections.name)
@@ -105,8 +110,14 @@ class Store:
             "SELECT * FROM {}.append(%s::text, %s::text[], %s::text[], %s::bigint[], %s::text[], %s::integer[], "
             "%s::json[], %s::json[], %s::json)"
         )
-        self._joint = Joint(connections, self._append)
+        self._begin()
         self.know(Forgotten, Ticked)
+        _STORES.add(self)
+
+    def _begin(self) -> None:
+        """What belongs to one process. A child that was forked begins anew: locks of its parent may be held for ever,
+        by threads that it does not have, and connections have one owner."""
+        self._changed, self._joint = Condition(), Joint(self.connections, self._append)
 
     @classmethod
     def open(cls, name: str, *, schema: str = SCHEMA, settings: Settings | None = None) -> Self:
@@ -175,9 +186,17 @@ class Store:
             for name, found in connection.execute(query, (list(fresh),)):
                 if found > kind_of(fresh[name]).version:
                     raise EventFromFuture(type=name, found=found, known=kind_of(fresh[name]).version)
-            rows.keep_shapes(connection, self, [kind_of(each) for each in fresh.values()])
         self._kinds.update({name: (each, kind_of(each)) for name, each in fresh.items()})
         self._known.update(events)
+
+    def keep_shapes(self, kinds: Iterable[Kind]) -> None:
+        """Remembers the versions that are written, when the first event of one is: not sooner, since older code is
+        refused from then on."""
+        fresh = {key: each for each in kinds if (key := (each.name, each.version)) not in self._shapes}
+        if fresh:
+            with self.connections.lent() as connection:
+                rows.keep_shapes(connection, self, fresh.values())
+            self._shapes.update(fresh)
 
     def kind(self, name: str, position: int) -> Kind:
         found = self._kinds.get(name)
@@ -201,11 +220,16 @@ class Store:
         """
         if len({(each.__aggregate__.name, each.id) for each in aggregates}) != len(aggregates):
             raise AggregateMisused(aggregate=aggregates[0].__aggregate__.name, reason="one of them is given twice")
+        for each in aggregates:
+            each._refuse_failed()
         changed = [each for each in aggregates if each.pending]
         if not changed:
             return Saved(0)
+        if command is not None:
+            checks.text("command", command)
         for each in changed:
             self.know(*each.__aggregate__.applies)
+        self.keep_shapes(kind_of(type(event)) for each in changed for event in each._pending)
         asked = rows.encoded(self, connection, changed, command, meta)
         if connection is None:
             row = self._joint.append(asked)
@@ -228,6 +252,7 @@ class Store:
 
     def handled(self, command: str) -> Saved | None:
         """What a command did that was handled before."""
+        checks.text("command", command)
         with self.connections.lent() as connection:
             query = self.sql("SELECT max(position), min(at) FROM {}.event WHERE command = %s")
             row = connection.execute(query, (command,)).fetchone()
@@ -251,6 +276,10 @@ class Store:
     ) -> list[Recorded[Any]]:
         """Events of all aggregates in the order of their positions, `events` only of these classes; `after` and `until`
         are positions."""
+        checks.number("after", after)
+        for what, value in (("until", until), ("limit", limit)):
+            if value is not None:
+                checks.number(what, value)
         self.know(*events)
         conditions, values = ["position > %s"], [after]
         if until is not None:
@@ -273,6 +302,10 @@ class Store:
         until: int | None = None,
     ) -> list[Recorded[Any]]:
         """The events of one aggregate: its audit trail. `after` and `until` are versions of it."""
+        checks.text(f"the id of {kind.__aggregate__.name}", id)
+        checks.number("after", after)
+        if until is not None:
+            checks.number("until", until)
         self.know(*kind.__aggregate__.applies)
         condition = "aggregate = %s AND id = %s AND version > %s" + ("" if until is None else " AND version <= %s")
         values = [kind.__aggregate__.name, id, after, *([] if until is None else [until])]
@@ -307,14 +340,17 @@ class Store:
     def follow(
         self, after: int = 0, *, events: Sequence[type] = (), ended: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded[Any]]:
-        """Events as they are committed, for ever or until `ended` says so."""
+        """Events as they are committed, for ever or until `ended` says so. While the database is away it waits."""
+        patience = Patience("a follower")
         while not ended():
-            head = self.head()
-            while after < head:
-                page = self.read(after, until=head, events=events, limit=PAGE)
-                yield from page
-                after = page[-1].position if len(page) == PAGE else head
-            self.wait(after, LOOK_S)
+            page: list[Recorded[Any]] = []
+            with patience:
+                if after < (head := self.head()):
+                    page = self.read(after, until=head, events=events, limit=PAGE)
+                    after = page[-1].position if len(page) == PAGE else head
+            yield from page
+            if len(page) < PAGE:
+                self.wait(after, LOOK_S)
 
     def wait(self, after: int, seconds: float) -> None:
         """Returns when this process has written something later, or after that time."""
@@ -330,6 +366,7 @@ class Store:
     def forget(self, subject: str) -> bool:
         """Deletes the subject's key, for good, and tells so by an event. Their sealed fields read as if never known;
         what was kept of them in snapshots goes too. False if there was no key."""
+        checks.text("subject", subject)
         with self.connections.lent() as connection, connection.transaction():
             if not self.keys.forget(connection, subject):
                 return False
@@ -359,6 +396,15 @@ class Store:
     def _last_of(self, command: str | None) -> int:
         found = self.handled(command or "")
         return found.position if found else 0
+
+
+def _forked() -> None:
+    for store in _STORES:
+        store.connections.begin()
+        store._begin()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _conflict(changed: Sequence[Aggregate], place: int, stands: int) -> ConflictFound:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millrace.errors import EventFromFuture, EventInvalid, EventUnreadable
+from millrace.events.checks import written
 from millrace.events.kinds import Kind, kind_of
-from millrace.events.rows import _write
 from millrace.events.values import Shape
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _current(kinds: tuple[type, ...]) -> Callable[[str, int, str, str | None, in
         for hidden in json.loads(seals) if seals else ():
             given[hidden] = kind.instead.get(hidden)  # an upcaster sees it as if it were forgotten
         event = kind.decode(given, version, position)
-        return _write({field: value for field, value in kind.encode(event).items() if field not in kind.personal})
+        return written({field: value for field, value in kind.encode(event).items() if field not in kind.personal})
 
     return current
 
