@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from millrace import config, local
@@ -23,6 +24,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Of every JVM that a test starts: they live for seconds or minutes, in which the second compiler takes more than it
 # gives. A start of `millrace run` with a view and its first answers take 0.6 of the CPU without it.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# No test is about seconds: on a machine that is busy any example may take some.
+hypothesis.settings.register_profile(
+    "millrace", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("millrace")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -50,7 +50,7 @@ commands = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(commands, max_size=30))
 def test_state_is_the_fold_of_events(store: Store, given: list[tuple[int, str, str, Decimal]]) -> None:
     """Two writers with snapshots, whose aggregates grow old in memory, against a dict."""

@@ -138,7 +138,7 @@ def told(rows: DataFrame) -> dict[int, dict[str, Any]]:
     }
 
 
-few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=6, suppress_health_check=list(HealthCheck))
 
 
 @few

@@ -26,7 +26,7 @@ def added_up(signed: list[Signed]) -> dict[tuple[str, str | None], str]:
     return {(topic, key): row for (topic, key, row), count in counts.items() if count}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**9), most=st.integers(2, 60), net=st.booleans())
 def test_what_comes_out_adds_up_to_the_table(seed: int, most: int, net: bool) -> None:
     history = History(seed).grown(80)

@@ -131,7 +131,7 @@ def sound(text: str) -> str:
     return text
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(PATTERNS, histories(), WITHIN, AFTERS)
 def test_it_finds_what_trying_all_ways_finds(
     text: str, rows: list[Row], within: int, after: str | tuple[str, int]
@@ -141,7 +141,7 @@ def test_it_finds_what_trying_all_ways_finds(
     assert model.epoch([], FOREVER).matches == every(text, rows, within, after)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PATTERNS, histories(), WITHIN, AFTERS, st.data())
 def test_what_it_finds_does_not_depend_on_the_cuts(
     text: str, rows: list[Row], within: int, after: str | tuple[str, int], data: st.DataObject
@@ -160,7 +160,7 @@ def test_what_it_finds_does_not_depend_on_the_cuts(
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PATTERNS, histories())
 def test_it_is_decided_when_nothing_to_come_can_change_it(text: str, rows: list[Row]) -> None:
     sound(text)

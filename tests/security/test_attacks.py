@@ -209,7 +209,7 @@ def test_requests_made_up_from_the_openapi(
         pytest.skip("there is nothing that could be wrong with it")
     held = [checks.status_code_conformance, checks.content_type_conformance, checks.response_schema_conformance]
 
-    @settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=20, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
     def call(case: Any) -> None:
         response = case.call(base_url=world.address, timeout=60)

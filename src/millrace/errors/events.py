@@ -118,4 +118,4 @@ class ExpectationMissed(UserError):
 class RegistryUnreadable(UserError):
     code = "MR-REGISTRY-UNREADABLE"
     text = "the registry of events {file} cannot be read ({reason})"
-    fix = "put it back as it was committed; `millrace events check --write` writes one where there is none"
+    fix = "put it back as it was committed; `millrace events check MODULE --write` writes one where there is none"
