@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.cli import main
+from millrace.config import Settings
 from millrace.demo import bank, bank_accounts
 from millrace.engine import Run
 from millrace.events import Refused, Store
@@ -124,6 +125,27 @@ def test_the_bank_in_process(shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys
         monkeypatch.setattr("millrace.config.load", lambda: shop.settings)
         assert main(["events", "lag", shop.name]) == 0
         assert "statements" in capsys.readouterr().out
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("postgres")
+def test_the_lag_of_a_store_that_is_not_there(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told, with what there is; and nothing is made by the question."""
+    monkeypatch.setattr("millrace.config.load", lambda: settings)
+    Store.open("lagging", settings=settings, schema="ledger").close()
+    for _ in range(2):
+        for words, hint in (
+            (("laging", "--schema", "ledger"), "did you mean 'lagging'?"),
+            (("nonsuch",), "there is one in "),
+            (("lagging",), "there is one with --schema ledger"),
+        ):
+            assert main(["events", "lag", *words]) == 1
+            told = capsys.readouterr().err
+            assert "MR-STORE-UNKNOWN" in told
+            assert hint in told
+    assert main(["events", "lag", "lagging", "--schema", "ledger"]) == 0
 
 
 def test_its_flows() -> None:

@@ -63,25 +63,24 @@ def hasty(withdrawals: DataFrame) -> DataFrame:
 
 
 def steps(changes: DataFrame) -> DataFrame:
-    """What the deadline of a transfer hangs on. The store's ticks are there for the time: nothing else may happen."""
+    """What the deadline of a transfer hangs on: to be reminded of one is to be asked again. The store's ticks are there
+    for the time: nothing else may happen."""
     kinds = (TransferAsked, TransferReminded, TransferAccepted, TransferEnded, Ticked)
-    return typed(changes.select("after.*"), *kinds).select("id", "type", "at")
-
-
-WAITS = "type IN ('TransferAsked', 'TransferReminded')"
+    found = typed(changes.select("after.*"), *kinds)
+    return found.selectExpr("id", "if(type = 'TransferReminded', 'TransferAsked', type) AS type", "at")
 
 
 def overdue(steps: DataFrame, within: str = ACCEPT_WITHIN) -> DataFrame:
-    is_a = {"waits": WAITS, "answered": "type IN ('TransferAccepted', 'TransferEnded')"}
+    is_a = {"asked": "type = 'TransferAsked'", "answered": "type IN ('TransferAccepted', 'TransferEnded')"}
     return mr.match(
-        steps, by="id", pattern="waits !answered", define=is_a, within=within, late=mr.late.side("late_steps")
+        steps, by="id", pattern="asked !answered", define=is_a, within=within, late=mr.late.side("late_steps")
     )
 
 
 def overlooked(late: DataFrame) -> DataFrame:
     """Transfers whose deadline nobody watches: they came when time had passed them. (Late answers do no harm: who gives
     up a transfer looks at it first.)"""
-    return late.select("row.*", "late_ms").where(WAITS)
+    return late.select("row.*", "late_ms").where("type = 'TransferAsked'")
 
 
 def application(name: str, store: Callable[[], Store], within: str = ACCEPT_WITHIN) -> mr.App:

@@ -65,6 +65,12 @@ class SealBroken(UserError):
     fix = "somebody changed the row or the key: compare both with a backup"
 
 
+class StoreUnknown(UserError):
+    code = "MR-STORE-UNKNOWN"
+    text = "there is no event store in schema {schema!r} of database {name!r}{hint}"
+    fix = "name the database, as `Store.open` does; the store is made when it is first opened"
+
+
 class StoreFormUnknown(UserError):
     code = "MR-STORE-FORM-UNKNOWN"
     text = "the event store in schema {schema!r} of {database!r} has form {found}; this version knows {known}"
@@ -106,4 +112,4 @@ class ExpectationMissed(UserError):
 class RegistryUnreadable(UserError):
     code = "MR-REGISTRY-UNREADABLE"
     text = "the registry of events {file} cannot be read ({reason})"
-    fix = "put it back as it was committed; `millrace events check --write` writes one where there is none"
+    fix = "put it back as it was committed; `millrace events check MODULE --write` writes one where there is none"
