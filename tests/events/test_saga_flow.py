@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import millrace as mr
 from millrace.engine import Run
 from millrace.errors import FunctionFailed
-from millrace.events import Aggregate, Refused, Store, Ticked, Work, apply, command, event
+from millrace.events import Aggregate, Refused, Store, Ticked, Work, apply, command, event, typed
 from millrace.flow import App
 from tests.command import until
 from tests.shop import Shop
@@ -120,9 +120,9 @@ def app_of(shop: Shop, store: Store, calls: list[str], break_after: int) -> App:
         partitions=1,
     )  # fmt: skip
 
-    @app.stream(log["events.event"], to=offers, name=f"{shop.name}-steps")
-    def steps(events: DataFrame) -> DataFrame:
-        return events.where("type IN ('Asked', 'Answered', 'millrace.ticked')").select("id", "type", "at")
+    @app.stream(log["events.event"].changes, to=offers, name=f"{shop.name}-steps")
+    def steps(changes: DataFrame) -> DataFrame:
+        return typed(changes.select("after.*"), Asked, Answered, Ticked).select("id", "type", "at")
 
     @app.stream(offers, key="id", name=f"{shop.name}-overdue")
     def overdue(offers: DataFrame) -> DataFrame:
