@@ -24,17 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import millrace as mr
 from millrace.demo import bank_accounts
-from millrace.demo.bank_accounts import (
-    Account,
-    Transfer,
-    TransferAccepted,
-    TransferAsked,
-    TransferEnded,
-    TransferReminded,
-    TransferTaken,
-    Withdrawn,
-)
-from millrace.events import Refused, Store, Ticked, Work, every, typed
+from millrace.demo.bank_accounts import Account, Transfer, TransferTaken, Withdrawn
+from millrace.events import Refused, Store, Work, every, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,8 +56,9 @@ def hasty(withdrawals: DataFrame) -> DataFrame:
 def steps(changes: DataFrame) -> DataFrame:
     """What the deadline of a transfer hangs on: to be reminded of one is to be asked again. The store's ticks are there
     for the time: nothing else may happen."""
-    kinds = (TransferAsked, TransferReminded, TransferAccepted, TransferEnded, Ticked)
-    found = typed(changes.select("after.*"), *kinds)
+    found = changes.select("after.id", "after.type", "after.at").where(
+        "type IN ('TransferAsked', 'TransferReminded', 'TransferAccepted', 'TransferEnded', 'millrace.ticked')"
+    )
     return found.selectExpr("id", "if(type = 'TransferReminded', 'TransferAsked', type) AS type", "at")
 
 
