@@ -116,7 +116,12 @@ def test_ctrl_c_ends_one_alone_before_the_servers_that_it_uses(folder: Path) -> 
     with start("demo", "--only", "bank", cwd=folder) as command:
         reading = threading.Thread(target=demo.read, args=(command.stdout,), daemon=True)
         reading.start()
-        until(lambda: command.poll() is not None or demo.numbers("overdue"), "steps of transfers", 600)
+
+        def steps() -> bool:
+            assert command.poll() is None, "".join(demo.lines)
+            return demo.numbers("overdue")
+
+        until(steps, "steps of transfers", 600)
         os.killpg(command.pid, signal.SIGINT)  # as a terminal does it: to the whole group
         assert command.wait(180) == 0, "".join(demo.lines)
         reading.join()
