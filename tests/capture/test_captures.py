@@ -42,6 +42,22 @@ def now(shop: Shop, table: str) -> dict[Any, Any]:
     return {tuple(row[name] for name in known.key): row for row in tables.rows(log, known)}
 
 
+def test_a_database_that_has_moved_is_followed(shop: Shop) -> None:
+    """As a local server does whose port was taken while it was down."""
+    shop.run(CUSTOMERS, "INSERT INTO customers VALUES (1, 'Ada')")
+    captures, wanted = shop.captures, capture(shop.name, ["customers"])
+    outside, here = captures.outside(wanted), captures.source(wanted).address.host
+    captures.add(wanted)
+    until(lambda: len(changes(shop, "customers")) == 1, "the snapshot")
+    config = captures.connect.config(outside)
+    assert config is not None
+    captures.connect.put(outside, {**config, "database.hostname": {"127.0.0.1": "localhost"}[here]})
+    captures.ensure(wanted)
+    assert captures.connect.config(outside) == config
+    shop.run("INSERT INTO customers VALUES (2, 'Bob')")
+    until(lambda: len(changes(shop, "customers")) == 2, "what was written afterwards")
+
+
 def test_a_table_becomes_a_topic_and_stays_one(shop: Shop) -> None:
     shop.run(
         CUSTOMERS,

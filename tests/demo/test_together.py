@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
+from decimal import Decimal
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from millrace import config, local
+from millrace.demo import bank_accounts as bank
 from millrace.demo.together import BASE_MB, fitting
 from millrace.demo.tour import STOPS, USUAL
+from millrace.events import Store
 from tests.command import start, until
 
 MOST_MB = 6 * 1024
@@ -78,3 +83,49 @@ def test_applications_run_together_with_a_console_each(folder: Path) -> None:
         assert command.wait(180) == 0, "".join(demo.lines)
         reading.join()
     assert demo.found("(Traceback|is failed|is restarting)") == []
+
+
+def money(folder: Path) -> tuple[Decimal, Decimal]:
+    """What accounts and open transfers have, and what customers brought and drew themselves."""
+    held, own, waiting = Decimal(0), Decimal(0), dict[str, Decimal]()
+    amounts: dict[str, Decimal] = {}
+    kinds = [bank.Deposited, bank.Withdrawn, bank.TransferAsked, bank.TransferTaken, bank.TransferEnded]
+    settings = config.load(folder)
+    with local.held(settings, ("postgres",)), Store.open("bank", settings=settings) as store:
+        for each in store.read(events=kinds):
+            match each.event:
+                case bank.Deposited(amount, transfer):
+                    held, own = held + amount, own + (amount if transfer is None else 0)
+                case bank.Withdrawn(amount, transfer):
+                    held, own = held - amount, own - (amount if transfer is None else 0)
+                case bank.TransferAsked(amount=amount):
+                    amounts[each.id] = amount
+                case bank.TransferTaken():
+                    waiting[each.id] = amounts[each.id]
+                case bank.TransferEnded():
+                    waiting.pop(each.id, None)
+    return held + sum(waiting.values()), own
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.turn(0, 3)
+def test_ctrl_c_ends_one_alone_before_the_servers_that_it_uses(folder: Path) -> None:
+    """The bank writes to PostgreSQL beside the flows until it closes."""
+    demo = Demo()
+    with start("demo", "--only", "bank", cwd=folder) as command:
+        reading = threading.Thread(target=demo.read, args=(command.stdout,), daemon=True)
+        reading.start()
+
+        def steps() -> bool:
+            assert command.poll() is None, "".join(demo.lines)
+            return demo.numbers("overdue")
+
+        until(steps, "steps of transfers", 600)
+        os.killpg(command.pid, signal.SIGINT)  # as a terminal does it: to the whole group
+        assert command.wait(180) == 0, "".join(demo.lines)
+        reading.join()
+    assert demo.found("(Traceback|MR-|is failed|is restarting)") == []
+    assert demo.found("(stopping after this epoch)")
+    total, own = money(folder)
+    assert total == own > 0

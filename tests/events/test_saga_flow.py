@@ -120,9 +120,10 @@ def app_of(shop: Shop, store: Store, calls: list[str], break_after: int) -> App:
         partitions=1,
     )  # fmt: skip
 
-    @app.stream(log["events.event"], to=offers, name=f"{shop.name}-steps")
-    def steps(events: DataFrame) -> DataFrame:
-        return events.where("type IN ('Asked', 'Answered', 'millrace.ticked')").select("id", "type", "at")
+    @app.stream(log["events.event"].changes, to=offers, name=f"{shop.name}-steps")
+    def steps(changes: DataFrame) -> DataFrame:
+        found = changes.select("after.id", "after.type", "after.at")
+        return found.where("type IN ('Asked', 'Answered', 'millrace.ticked')")
 
     @app.stream(offers, key="id", name=f"{shop.name}-overdue")
     def overdue(offers: DataFrame) -> DataFrame:

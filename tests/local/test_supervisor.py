@@ -195,6 +195,16 @@ def test_servers_held_by_two_end_with_the_last(folder: Path) -> None:
     assert not running(folder)
 
 
+def test_an_inner_block_leaves_the_servers_of_the_outer_one(folder: Path) -> None:
+    settings = config.load(folder)
+    with local.held(settings, ("postgres",)) as addresses:
+        with local.held(settings, ("postgres", "valkey")):
+            assert running(folder).keys() == {"postgres", "valkey"}
+        assert running(folder).keys() == {"postgres"}
+        assert kept_after_put(addresses["postgres"]) == [1]
+    assert not running(folder)
+
+
 def test_reset_asks_first_and_then_deletes(folder: Path) -> None:
     with local.held(config.load(folder), ("postgres",)) as addresses:
         put(addresses["postgres"], 1)

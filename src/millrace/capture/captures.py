@@ -143,10 +143,23 @@ class Captures:
         old = memory.read(self.log).get(capture.name)
         if old is None or old.capture != capture or self.connect.config(self.outside(capture)) is None:
             return self.add(capture)
+        if self._has_moved(capture):
+            self._follow(capture)
         if self.connect.state(self.outside(capture))[0] == "STOPPED":
             self.resume(capture.name)  # an `add` that died has stopped it; a pause is somebody's wish
             old = self.get(capture.name)
         return self._read_unread(old)
+
+    def _has_moved(self, capture: Capture) -> bool:
+        """Whether the database is elsewhere than the connector looks for it: a local server's port may change."""
+        config, where = self.connect.config(self.outside(capture)) or {}, self.source(capture).address
+        return (config.get("database.hostname"), config.get("database.port")) != (where.host, str(where.port))
+
+    @_alone
+    def _follow(self, capture: Capture) -> None:
+        """A paused connector stays so."""
+        self.refuse_gap(capture)
+        self._configure(capture, self.source(capture))
 
     def outside(self, capture: Capture) -> str:
         return capture.outside(self.settings)

@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import LiteralString
 
 from millrace.cli.output import Commands, command, json_option, listing, noun, say
 from millrace.config import Settings
@@ -29,6 +30,7 @@ def add(commands: Commands) -> None:
 def lag(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.events import Store
 
+    _refuse_unknown(args.name, args.schema, settings)
     with Store.open(args.name, schema=args.schema, settings=settings) as store:
         rows = [
             {"reader": name, "position": each.position, "events_behind": each.events, "seconds_behind": each.seconds}
@@ -36,6 +38,35 @@ def lag(args: argparse.Namespace, settings: Settings) -> None:
         ]
     columns = ("reader", "position", "events_behind", "seconds_behind")
     listing(args, columns, rows, "nothing follows this store yet")
+
+
+def _refuse_unknown(name: str, schema: str, settings: Settings) -> None:
+    """To open a store is to make it; whoever asks how far its readers are means one that is there."""
+    from millrace import local
+    from millrace.errors import StoreUnknown, nearest
+
+    if settings.databases:
+        settings.database(name)
+        names = [name]
+    else:
+        local.up(settings, ("postgres",))
+        names = _rows("postgres", "SELECT datname FROM pg_database WHERE NOT datistemplate", settings)
+    holds = "SELECT schemaname FROM pg_tables WHERE tablename IN ('event', 'reader') GROUP BY 1 HAVING count(*) = 2"
+    there = _rows(name, holds, settings) if name in names else []
+    if schema in there:
+        return
+    others = [each for each in names if each != name and _rows(each, holds, settings)]
+    hint = nearest(name, others) or (f"; there is one in {', '.join(sorted(others))}" if others else "")
+    if there:
+        hint = f"; there is one with --schema {', '.join(sorted(there))}"
+    raise StoreUnknown(name=name, schema=schema, hint=hint)
+
+
+def _rows(name: str, query: LiteralString, settings: Settings) -> list[str]:
+    from millrace.capture import database, postgres
+
+    with postgres.connect(name, database.address(settings, name)) as connection:
+        return [row[0] for row in connection.execute(query)]
 
 
 def check(args: argparse.Namespace, settings: Settings) -> int:

@@ -3,7 +3,8 @@
 millrace demo --only bank    made-up customers; who draws money too fast, and transfers that nobody accepted in time
 
 commands ──▶ events.event ──▶ Debezium ──▶ Kafka ──▶ Spark ──┬──▶ hasty: many withdrawals within a minute
-                  │                                          └──▶ overdue ──▶ a command: the money goes back
+                  │                                          ├──▶ overdue ──▶ a command: the money goes back
+                  │                                          └──▶ overlooked ──▶ a command: look at it again
                   └──▶ in process: the saga, balances, statements
 
 The bank's own code is in `bank_accounts.py`.
@@ -23,16 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import millrace as mr
 from millrace.demo import bank_accounts
-from millrace.demo.bank_accounts import (
-    Account,
-    Transfer,
-    TransferAccepted,
-    TransferAsked,
-    TransferEnded,
-    TransferTaken,
-    Withdrawn,
-)
-from millrace.events import Refused, Store, Ticked, Work, every, typed
+from millrace.demo.bank_accounts import Account, Transfer, TransferTaken, Withdrawn
+from millrace.events import Refused, Store, Work, every, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,9 +35,9 @@ HASTY, MUCH = 4, 1_000
 ACCEPT_WITHIN = "20 seconds"
 
 
-def withdrawals(events: DataFrame) -> DataFrame:
+def withdrawals(changes: DataFrame) -> DataFrame:
     """What customers draw themselves, with the amount as a number, whichever version of the event has it."""
-    drawn = typed(events, Withdrawn, decimals="decimal(18,2)").where("event.transfer IS NULL")
+    drawn = typed(changes.select("after.*"), Withdrawn, decimals="decimal(18,2)").where("event.transfer IS NULL")
     return drawn.selectExpr("id AS account", "event.amount", "at")
 
 
@@ -60,9 +53,13 @@ def hasty(withdrawals: DataFrame) -> DataFrame:
     return looked.where(f"times >= {HASTY} AND drawn >= {MUCH}")
 
 
-def steps(events: DataFrame) -> DataFrame:
-    """What the deadline of a transfer hangs on. The store's ticks are there for the time: nothing else may happen."""
-    return typed(events, TransferAsked, TransferAccepted, TransferEnded, Ticked).select("id", "type", "at")
+def steps(changes: DataFrame) -> DataFrame:
+    """What the deadline of a transfer hangs on: to be reminded of one is to be asked again. The store's ticks are there
+    for the time: nothing else may happen."""
+    found = changes.select("after.id", "after.type", "after.at").where(
+        "type IN ('TransferAsked', 'TransferReminded', 'TransferAccepted', 'TransferEnded', 'millrace.ticked')"
+    )
+    return found.selectExpr("id", "if(type = 'TransferReminded', 'TransferAsked', type) AS type", "at")
 
 
 def overdue(steps: DataFrame, within: str = ACCEPT_WITHIN) -> DataFrame:
@@ -72,15 +69,22 @@ def overdue(steps: DataFrame, within: str = ACCEPT_WITHIN) -> DataFrame:
     )
 
 
+def overlooked(late: DataFrame) -> DataFrame:
+    """Transfers whose deadline nobody watches: they came when time had passed them. (Late answers do no harm: who gives
+    up a transfer looks at it first.)"""
+    return late.select("row.*", "late_ms").where("type = 'TransferAsked'")
+
+
 def application(name: str, store: Callable[[], Store], within: str = ACCEPT_WITHIN) -> mr.App:
-    """The app over the store in the database of that name. One partition keeps the events in their order, and makes
-    every tick the time of all keys."""
+    """The app over the store in the database of that name. One partition, read as it lies there, keeps the events in
+    their order, so that none is late, and makes every tick the time of all keys."""
     app = mr.App(name)
-    events = app.capture(name, ["events.event"], partitions=1)["events.event"]
+    events = app.capture(name, ["events.event"], partitions=1)["events.event"].changes
     columns = "account string, amount decimal(18,2), at timestamp"
     drawn = app.topic("drawn", columns, key="account", time="at", lateness="1 second", partitions=1)
     columns = "id string, type string, at timestamp"
     moves = app.topic("transfer_steps", columns, key="id", time="at", lateness="1 second", partitions=1)
+    late = app.topic("late_steps", "row struct<id: string, type: string, at: timestamp>, late_ms long", partitions=1)
     app.stream(events, to=drawn)(withdrawals)
     app.stream(drawn, key="account")(hasty)
     app.stream(events, to=moves)(steps)
@@ -94,7 +98,13 @@ def application(name: str, store: Callable[[], Store], within: str = ACCEPT_WITH
         for row in rows.select("id").collect():
             store().change(partial(bank_accounts.give_up, transfer_id=row.id), by=f"overdue {row.id}")
 
+    def remind(rows: DataFrame, _: Any) -> None:
+        """The reminder is an event of now, so that it is on time; if it is late as well, it is followed by another."""
+        for row in rows.select("id", "at").collect():
+            store().change(partial(bank_accounts.remind, transfer_id=row.id), by=f"late {row.id} {row.at.timestamp()}")
+
     late_ones.to(mr.function(give_up))
+    app.stream(late, key="id")(overlooked).to(mr.function(remind))
     return app
 
 
@@ -158,8 +168,12 @@ def _accept(work: Work, transfer_id: str) -> None:
 @contextmanager
 def beside() -> Iterator[Mapping[str, str]]:
     """The bank itself, while the demo runs: its store, its saga, its projections, and its customers."""
+    from millrace import config, local
+
+    settings = config.load()
     with ExitStack() as opened:
-        store = opened.enter_context(Store.open("bank"))
+        opened.enter_context(local.held(settings, () if settings.databases else ("postgres",)))
+        store = opened.enter_context(Store.open("bank", settings=settings))
         stock(store)
         opened.enter_context(store.ticking("2 seconds"))
         opened.enter_context(store.saga(bank_accounts.transfers).running())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -59,12 +60,25 @@ class TransferAccepted:
 
 
 @event
+class TransferReminded:
+    """Whoever watches its deadline has overlooked it: its time begins anew."""
+
+
+@event
 class TransferEnded:
     reason: str | None  # None: it was done
 
 
 class Overdrawn(Refused):
     pass
+
+
+# An amount is less than this: the bank's flows have so many digits for it, and would stop at one more.
+TOO_MUCH = Decimal(10**12)
+
+
+def is_money(amount: Decimal) -> bool:
+    return math.isfinite(amount) and 0 < amount < TOO_MUCH and amount == round(amount, 2)
 
 
 class Account(Aggregate):
@@ -79,17 +93,22 @@ class Account(Aggregate):
 
     @command
     def deposit(self, amount: Decimal, transfer: str | None = None) -> None:
-        if not self.version:
-            raise Refused(f"there is no account {self.id}")
-        if amount <= 0:
-            raise Refused("an amount is more than nothing")
+        self.check(amount)
         self.emit(Deposited(amount, transfer))
 
     @command
     def withdraw(self, amount: Decimal, transfer: str | None = None) -> None:
+        self.check(amount)
         if amount > self.balance:
             raise Overdrawn(f"account {self.id} has {self.balance}")
         self.emit(Withdrawn(amount, transfer))
+
+    def check(self, amount: Decimal) -> None:
+        """To draw less than nothing would be to bring money that nobody has."""
+        if not self.version:
+            raise Refused(f"there is no account {self.id}")
+        if not is_money(amount):
+            raise Refused(f"{amount} is no amount: that is more than nothing, and in whole cents")
 
     @apply
     def opened(self, event: AccountOpened) -> None:
@@ -115,7 +134,7 @@ class Transfer(Aggregate):
 
     @command
     def ask(self, source: str, target: str, amount: Decimal) -> None:
-        if self.version or source == target or amount <= 0:
+        if self.version or source == target or not is_money(amount):
             raise Refused("that is no transfer")
         self.emit(TransferAsked(source, target, amount))
 
@@ -128,6 +147,11 @@ class Transfer(Aggregate):
     def accept(self) -> None:
         self.check("taken")
         self.emit(TransferAccepted())
+
+    @command
+    def remind(self) -> None:
+        self.check("asked", "taken")
+        self.emit(TransferReminded())
 
     @command
     def end(self, reason: str | None = None) -> None:
@@ -145,6 +169,10 @@ class Transfer(Aggregate):
     @apply
     def went_on(self, event: TransferTaken | TransferAccepted) -> None:
         self.status = "taken" if isinstance(event, TransferTaken) else "accepted"
+
+    @apply
+    def reminded(self, event: TransferReminded) -> None:
+        pass
 
     @apply
     def ended(self, event: TransferEnded) -> None:
@@ -192,6 +220,13 @@ def give_up(work: Work, transfer_id: str) -> None:
     """For a transfer that nobody accepted in time; one that was accepted meanwhile is on its way."""
     if work.load(Transfer, transfer_id).status != "accepted":
         give_back(work, transfer_id, "nobody accepted it")
+
+
+def remind(work: Work, transfer_id: str) -> None:
+    """For a transfer whose deadline is not watched; one that was accepted or has ended needs none."""
+    transfer = work.load(Transfer, transfer_id)
+    if transfer.status in ("asked", "taken"):
+        transfer.remind()
 
 
 # What people look at.

@@ -77,6 +77,12 @@ class SealBroken(UserError):
     fix = "somebody changed the row or the key: compare both with a backup"
 
 
+class StoreUnknown(UserError):
+    code = "MR-STORE-UNKNOWN"
+    text = "there is no event store in schema {schema!r} of database {name!r}{hint}"
+    fix = "name the database, as `Store.open` does; the store is made when it is first opened"
+
+
 class StoreFormUnknown(UserError):
     code = "MR-STORE-FORM-UNKNOWN"
     text = "the event store in schema {schema!r} of {database!r} has form {found}; this version knows {known}"

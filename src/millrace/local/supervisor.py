@@ -168,13 +168,22 @@ def _end(settings: Settings, servers: Sequence[Server], held_by: int | None) -> 
 def held(
     settings: Settings, names: Sequence[str], *, brokers: int | None = None, say: Say = _quiet
 ) -> Iterator[dict[str, str]]:
-    """Servers for the time of a `with` block: what it had to start, it ends."""
+    """Servers for the time of a `with` block: what it had to start, it ends. Those that this process held before the
+    block are an outer block's, which is not done with them."""
     wanted = [name for name in names if _own(settings, name) is None]
+    before = _held_here(settings) if wanted else ()
     try:
         yield up(settings, wanted, brokers=brokers, say=say) if wanted else {}
     finally:
-        if wanted:
-            down(settings, held_by=os.getpid())
+        if wanted and (ours := [name for name in _held_here(settings) if name not in before]):
+            down(settings, ours, held_by=os.getpid())
+
+
+def _held_here(settings: Settings) -> tuple[str, ...]:
+    """The servers that run and that this process holds."""
+    looked = (_look(settings, server) for server in catalogue(settings).values())
+    sites = [site for site, found in looked if found is not None]
+    return tuple(site.server.name for site in sites if os.getpid() in (Memory.read(site.folder).holders or ()))
 
 
 def status(settings: Settings) -> list[Status]:
