@@ -48,11 +48,15 @@ class Account(Aggregate):
 TWO = "def high(x): return 2 * x\ndef low(x): return x\nrule = low\n"
 TRY = (
     "def checked(x): pass\ndef noted(x): pass\n"
-    "def tried(x):\n    try:\n        checked(x)\n        noted(x)\n    except ValueError:\n        return 1\n    return 2\n"
+    "def tried(x):\n    try:\n        checked(x)\n        noted(x)\n"
+    "    except ValueError:\n        return 1\n    return 2\n"
 )
 LATER = ("        noted(x)\n    except ValueError:\n        return 1\n",
          "    except ValueError:\n        return 1\n    else:\n        noted(x)\n")  # fmt: skip
-TARIFF = "@dataclass(frozen=True)\nclass Tariff:\n    rate: int\n    def fee(self): return self.rate * 2\ntariff = Tariff(3)\n"
+TARIFF = (
+    "@dataclass(frozen=True)\nclass Tariff:\n    rate: int\n    def fee(self): return self.rate * 2\n"
+    "tariff = Tariff(3)\n"
+)
 PLAIN = "class Rules:\n    def fee(self): return 2\nrules = Rules()\n"
 MEMBER = "class Rank(enum.Enum):\n    ONE = 1\n    def fee(self): return 2\nrank = Rank.ONE\n"
 NAMED = "class Pair(NamedTuple):\n    a: int\n    def fee(self): return 2\npair = Pair(1)\n"
@@ -153,7 +157,8 @@ def test_every_process_finds_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
                         for number, body in enumerate(bodies) if body)  # fmt: skip
     used = f"len([{', '.join(f'M{number}' for number, body in enumerate(bodies) if body)}, {{'a', 'b', None, 1}}])"
     source = HEAD + defined + TAIL.format(used)
-    shown = "\nif __name__ == '__main__':\n    from millrace.events.fingerprint import of_aggregate\n    print(of_aggregate(Account))\n"
+    shown = "from millrace.events.fingerprint import of_aggregate\n    print(of_aggregate(Account))\n"
+    shown = f"\nif __name__ == '__main__':\n    {shown}"
     first = fingerprint(tmp_path, source + shown, monkeypatch)
     inside = "import ledger; from millrace.events.fingerprint import of_aggregate; print(of_aggregate(ledger.Account))"
     ways = (["-c", inside], ["-c", inside], ["-m", "ledger"], ["ledger.py"])
