@@ -6,7 +6,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import AggregateMisused, ConflictLasting, StoreMisused
-from millrace.events import Aggregate, Projection, Store, apply, command
+from millrace.errors import AggregateInvalid, AggregateMisused, ConflictLasting, EventInvalid, StoreMisused
+from millrace.events import Aggregate, Projection, Store, Work, apply, command, event
 from millrace.events.again import ATTEMPTS
 from tests.events.bank import Account, Deposited, Opened
 
@@ -47,6 +48,9 @@ def test_what_is_no_id_or_time_or_number_is_told_so(store: Store) -> None:
         ("it has no zone", lambda: accounts.load("a", at=datetime(2026, 1, 1))),
         ("subject cannot be 5", lambda: store.forget(5)),  # type: ignore[arg-type]
         ("after cannot be -5", lambda: store.read(-5)),
+        ("limit cannot be 1180", lambda: store.read(limit=2**70)),
+        ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).later(5, "1 day")),  # type: ignore[arg-type]
+        ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).call_off(5)),  # type: ignore[arg-type]
         ("limit cannot be '9'", lambda: store.read(limit="9")),  # type: ignore[arg-type]
         ("the id of Account cannot be None", lambda: store.history(Account, None)),  # type: ignore[arg-type]
     ]
@@ -197,3 +201,36 @@ def test_a_state_that_is_none_is_not_saved(store: Store) -> None:
     with pytest.raises(AggregateMisused, match="an @apply of it failed"):
         store.save(odd)
     assert store.head() == 0
+
+
+@event
+class Counted:
+    number: int
+
+
+class Count(Aggregate):
+    number: int = 0
+
+    @command
+    def set(self, number: int) -> None:
+        self.emit(Counted(number))
+
+    @apply
+    def counted(self, event: Counted) -> None:
+        self.number = event.number
+
+
+def test_a_number_that_cannot_be_written_is_told_so(store: Store) -> None:
+    with pytest.raises(EventInvalid, match="Counted"):
+        store.repository(Count).change("a", Count.set, 10**5_000)
+
+
+def test_what_is_shared_by_all_is_no_default() -> None:
+    @dataclass
+    class Past:
+        notes: list[str]
+
+    with pytest.raises(AggregateInvalid, match="begins with a Past that all would share"):
+
+        class Account(Aggregate):
+            past: Past = Past([])
