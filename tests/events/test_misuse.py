@@ -66,18 +66,19 @@ def test_what_is_no_id_or_time_or_number_is_told_so(store: Store) -> None:
 
 
 def test_a_child_that_was_forked_has_connections_of_its_own(store: Store) -> None:
-    """As a web server does that loads the app first and then forks its workers."""
+    """As a web server does that loads the app first and then forks its workers. Each has an account of its own: rivals
+    for one may be told to come later."""
     accounts = store.repository(Account)
     accounts.change("a", Account.open, "ann")
     store._joint._lock.acquire()  # by a thread that the children do not have
     children = []
-    for _ in range(3):
+    for number in range(3):
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
                 for _ in range(20):
-                    accounts.change("a", Account.deposit, Decimal(1))
+                    accounts.change(f"a{number}", Account.deposit, Decimal(1))
                 store.close()
                 code = 0
             finally:
@@ -87,7 +88,7 @@ def test_a_child_that_was_forked_has_connections_of_its_own(store: Store) -> Non
     for _ in range(20):
         accounts.change("a", Account.deposit, Decimal(1))
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
-    assert accounts.load("a").balance == 80
+    assert [accounts.load(id).balance for id in ("a", "a0", "a1", "a2")] == [20] * 4
 
 
 @contextmanager
