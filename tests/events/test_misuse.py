@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,17 @@ import pytest
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import AggregateInvalid, AggregateMisused, ConflictLasting, EventInvalid, StoreMisused
-from millrace.events import Aggregate, Projection, Store, Work, apply, command, event
+from millrace.errors import (
+    AggregateInvalid,
+    AggregateMisused,
+    ConflictLasting,
+    DatabaseUnreachable,
+    EventInvalid,
+    StoreMisused,
+)
+from millrace.events import Aggregate, Projection, Store, Work, apply, command, event, joint, rows
 from millrace.events.again import ATTEMPTS
+from tests.command import until
 from tests.events.bank import Account, Deposited, Opened
 
 pytestmark = pytest.mark.server
@@ -202,6 +211,35 @@ def test_a_state_that_is_none_is_not_saved(store: Store) -> None:
     with pytest.raises(AggregateMisused, match="an @apply of it failed"):
         store.save(odd)
     assert store.head() == 0
+
+
+def test_who_is_interrupted_interrupts_nobody_else(store: Store) -> None:
+    """One thread writes for those who wait with it: a Ctrl-C is its own."""
+    accounts, mine, other = store.repository(Account), Account("a"), Account("b")
+    accounts.change("c", Account.open, "ann")
+    mine.open("ann")
+    other.open("bob")
+    waits = joint._Asked(rows.encoded(store, None, [other], None, None))
+    store._joint._waiting.append(waits)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+    def interrupt() -> None:
+        with store.connections.lent() as watching:
+            until(lambda: watching.execute(waiting).fetchone() == (1,), "the writer waits")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with store.connections.lent() as connection, connection.transaction():
+        held = accounts.load("c")
+        held.deposit(Decimal(1))
+        store.save(held, connection=connection)  # all other writers wait
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.save(mine)
+    thread.join()
+    assert isinstance(waits.error, DatabaseUnreachable)
+    assert accounts.find("a").version == accounts.find("b").version == 0
+    accounts.change("a", Account.open, "ann")
 
 
 @event
