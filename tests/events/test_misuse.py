@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,9 +17,17 @@ import pytest
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import AggregateMisused, ConflictLasting, StoreMisused
-from millrace.events import Aggregate, Projection, Store, apply, command
+from millrace.errors import (
+    AggregateInvalid,
+    AggregateMisused,
+    ConflictLasting,
+    DatabaseUnreachable,
+    EventInvalid,
+    StoreMisused,
+)
+from millrace.events import Aggregate, Projection, Store, Work, apply, command, event, joint, rows
 from millrace.events.again import ATTEMPTS
+from tests.command import until
 from tests.events.bank import Account, Deposited, Opened
 
 pytestmark = pytest.mark.server
@@ -47,6 +57,9 @@ def test_what_is_no_id_or_time_or_number_is_told_so(store: Store) -> None:
         ("it has no zone", lambda: accounts.load("a", at=datetime(2026, 1, 1))),
         ("subject cannot be 5", lambda: store.forget(5)),  # type: ignore[arg-type]
         ("after cannot be -5", lambda: store.read(-5)),
+        ("limit cannot be 1180", lambda: store.read(limit=2**70)),
+        ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).later(5, "1 day")),  # type: ignore[arg-type]
+        ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).call_off(5)),  # type: ignore[arg-type]
         ("limit cannot be '9'", lambda: store.read(limit="9")),  # type: ignore[arg-type]
         ("the id of Account cannot be None", lambda: store.history(Account, None)),  # type: ignore[arg-type]
     ]
@@ -62,18 +75,19 @@ def test_what_is_no_id_or_time_or_number_is_told_so(store: Store) -> None:
 
 
 def test_a_child_that_was_forked_has_connections_of_its_own(store: Store) -> None:
-    """As a web server does that loads the app first and then forks its workers."""
+    """As a web server does that loads the app first and then forks its workers. Each has an account of its own: rivals
+    for one may be told to come later."""
     accounts = store.repository(Account)
     accounts.change("a", Account.open, "ann")
     store._joint._lock.acquire()  # by a thread that the children do not have
     children = []
-    for _ in range(3):
+    for number in range(3):
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
                 for _ in range(20):
-                    accounts.change("a", Account.deposit, Decimal(1))
+                    accounts.change(f"a{number}", Account.deposit, Decimal(1))
                 store.close()
                 code = 0
             finally:
@@ -83,7 +97,7 @@ def test_a_child_that_was_forked_has_connections_of_its_own(store: Store) -> Non
     for _ in range(20):
         accounts.change("a", Account.deposit, Decimal(1))
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
-    assert accounts.load("a").balance == 80
+    assert [accounts.load(id).balance for id in ("a", "a0", "a1", "a2")] == [20] * 4
 
 
 @contextmanager
@@ -197,3 +211,65 @@ def test_a_state_that_is_none_is_not_saved(store: Store) -> None:
     with pytest.raises(AggregateMisused, match="an @apply of it failed"):
         store.save(odd)
     assert store.head() == 0
+
+
+def test_who_is_interrupted_interrupts_nobody_else(store: Store) -> None:
+    """One thread writes for those who wait with it: a Ctrl-C is its own."""
+    accounts, mine, other = store.repository(Account), Account("a"), Account("b")
+    accounts.change("c", Account.open, "ann")
+    mine.open("ann")
+    other.open("bob")
+    waits = joint._Asked(rows.encoded(store, None, [other], None, None))
+    store._joint._waiting.append(waits)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+    def interrupt() -> None:
+        with store.connections.lent() as watching:
+            until(lambda: watching.execute(waiting).fetchone() == (1,), "the writer waits")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with store.connections.lent() as connection, connection.transaction():
+        held = accounts.load("c")
+        held.deposit(Decimal(1))
+        store.save(held, connection=connection)  # all other writers wait
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.save(mine)
+    thread.join()
+    assert isinstance(waits.error, DatabaseUnreachable)
+    assert accounts.find("a").version == accounts.find("b").version == 0
+    accounts.change("a", Account.open, "ann")
+
+
+@event
+class Counted:
+    number: int
+
+
+class Count(Aggregate):
+    number: int = 0
+
+    @command
+    def set(self, number: int) -> None:
+        self.emit(Counted(number))
+
+    @apply
+    def counted(self, event: Counted) -> None:
+        self.number = event.number
+
+
+def test_a_number_that_cannot_be_written_is_told_so(store: Store) -> None:
+    with pytest.raises(EventInvalid, match="Counted"):
+        store.repository(Count).change("a", Count.set, 10**5_000)
+
+
+def test_what_is_shared_by_all_is_no_default() -> None:
+    @dataclass
+    class Past:
+        notes: list[str]
+
+    with pytest.raises(AggregateInvalid, match="begins with a Past that all would share"):
+
+        class Account(Aggregate):
+            past: Past = Past([])

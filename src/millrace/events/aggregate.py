@@ -191,7 +191,7 @@ def _state(cls: type[Aggregate], aggregate: str, names: dict[str, Any]) -> dict[
             reason = f"{name!r} is what every aggregate has already"
             raise AggregateInvalid(aggregate=aggregate, reason=reason, remedy="give the attribute another name")
         default = vars(cls).get(name)
-        if isinstance(default, list | dict | set):
+        if type(default).__hash__ is None:  # as a list, a dict, a dataclass that is not frozen
             reason = f"{name!r} begins with a {type(default).__name__} that all would share"
             raise AggregateInvalid(aggregate=aggregate, reason=reason, remedy="set it in the @apply of the first event")
         found[name] = kind

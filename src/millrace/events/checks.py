@@ -12,6 +12,9 @@ from millrace.errors import StoreMisused
 # With the aggregate's name beside it, it has to fit into one entry of an index.
 LONGEST_BYTES = 1_000
 
+# PostgreSQL's bigint ends there.
+_MOST = 2**63 - 1
+
 # ASCII alone, so that every text of Python is also one of JSON: a lone surrogate, and the zero character.
 written = JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -33,7 +36,7 @@ def text(what: str, value: Any) -> str:
 
 
 def number(what: str, value: Any, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         raise _misused(what, value, f"it is a whole number from {least} on", "count from there")
     return value
 
@@ -52,7 +55,7 @@ def about(meta: Mapping[str, Any] | None) -> str | None:
         return None
     try:
         return written(dict(meta))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise _misused("meta", meta, error, "texts, numbers, lists and dicts of them; str(…) of others") from None
 
 

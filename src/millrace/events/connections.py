@@ -88,7 +88,9 @@ class Connections:
             connection.close()
 
     def _unreachable(self, error: psycopg.Error) -> DatabaseUnreachable:
-        reason = str(error).strip().partition("\n")[0]
+        return self.lost(str(error).strip().partition("\n")[0])
+
+    def lost(self, reason: str) -> DatabaseUnreachable:
         return DatabaseUnreachable(name=self.name, address=self.address, reason=reason)
 
 

@@ -78,10 +78,11 @@ class Joint:
         try:
             with self.connections.lent() as connection:
                 self._write(connection, batch)
-        except BaseException as error:
-            for each in batch:
-                if not each.answered:
-                    each.error = error
+        except Exception as error:
+            _fail(batch, error)
+        except BaseException:  # interrupted, and nobody else is: whether theirs is written they do not know
+            _fail(batch, self.connections.lost("the thread that wrote for this one was interrupted"))
+            raise
         finally:
             with self._lock:
                 self._hand_over()
@@ -106,6 +107,12 @@ class Joint:
         with connection.transaction(), connection.pipeline():
             cursors = [connection.execute(self.statement, each.values, prepare=True) for each in batch]
             return [cursor.fetchone() for cursor in cursors]
+
+
+def _fail(batch: list[_Asked], error: Exception) -> None:
+    for each in batch:
+        if not each.answered:
+            each.error = error
 
 
 def _call(asked: _Asked) -> None:

@@ -46,17 +46,25 @@ class Kind:
             remedy = "its fields are annotated with what they hold"
             raise EventInvalid(event=self.name, reason=error, remedy=remedy) from None
 
-    def decode(self, data: Data, version: int, position: int) -> Any:
-        """The event as the class has it now, from data of the given version."""
+    def decode(self, data: Data, version: int, position: int, forgotten: bool = False) -> Any:
+        """The event as the class has it now, from data of the given version. `forgotten`: some of it is, and a field
+        that had another name then has nothing to stand instead."""
         if version > self.version:
             raise EventFromFuture(type=self.name, found=version, known=self.version)
         try:
             for number in range(version, self.version):
                 data = self.upcasters[number](dict(data))
+            if forgotten:
+                empty = (name for name in self.instead if name in data and data[name] is None)
+                data = {**data, **{name: self.instead[name] for name in empty if not self._optional(name)}}
             return self.record.decode(data)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise EventUnreadable(type=self.name, version=version, position=position, reason=reason) from error
+
+    def _optional(self, name: str) -> bool:
+        shape = self.record.fields[name].shape
+        return isinstance(shape, dict) and "optional" in shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +165,26 @@ def _kind(made: type, name: str, version: int, upcasters: Mapping[int, Upcaster]
         record = Record(made, names)
     except (TypeError, NameError) as error:
         raise refuse(error, "see the table of types in docs/guide/event-sourcing.md") from None
-    personal, instead = _personal(record, refuse)
+    personal, instead = _personal(record, names, refuse)
     return Kind(name, version, record, MappingProxyType(dict(upcasters)), personal, instead)
 
 
+def _marked(hint: Any, names: Mapping[str, Any]) -> bool:
+    """Whether a mark stands somewhere in an annotation, or in a dataclass that it names."""
+    if any(isinstance(mark, Personal | Subject) for mark in getattr(hint, "__metadata__", ())):
+        return True
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return any(_marked(each, names) for each in Record(hint, names).hints.values())
+    return any(_marked(each, names) for each in get_args(hint))
+
+
 def _personal(
-    record: Record, refuse: Callable[[object, str], EventInvalid]
+    record: Record, names: Mapping[str, Any], refuse: Callable[[object, str], EventInvalid]
 ) -> tuple[dict[str, str | None], dict[str, Any]]:
+    for name, hint in record.hints.items():
+        if _marked(get_args(hint)[0] if hasattr(hint, "__metadata__") else hint, names):
+            remedy = f"mark the whole of it: {name}: Annotated[…, personal]"
+            raise refuse(f"a part of {name!r} is marked, and only fields of the event itself are sealed", remedy)
     marks = {name: get_args(hint)[1:] for name, hint in record.hints.items() if hasattr(hint, "__metadata__")}
     subjects = [name for name, found in marks.items() if any(isinstance(mark, Subject) for mark in found)]
     for name in subjects:

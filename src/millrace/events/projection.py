@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from millrace.errors import ProjectionBehind, ProjectionChanged
+from millrace.errors import ProjectionBehind, ProjectionChanged, ProjectionInvalid
 from millrace.events import fingerprint
 from millrace.events.connections import Connection
 from millrace.events.handlers import LOOK_S, PAGE, Handler, Handlers, running
@@ -113,15 +113,24 @@ class LiveProjection:
         self.store.know(*self.handlers.events)
         beside = f"{self.name}{NEXT}"
         with self.store.connections.lent() as connection:
+            with connection.transaction():
+                self._owned(connection, self.name)
             self._drop_other(connection, beside)
             self._make(connection, beside)
-            while not self._page(connection, beside):
-                pass
-            with connection.transaction():
-                self._standing(connection, self.name)  # whoever applies to the old ones waits, and then finds these
+            try:
                 while not self._page(connection, beside):
                     pass
-                return self._switch(connection, beside)
+                with connection.transaction():
+                    self._owned(connection, self.name)  # whoever applies to the old ones waits, and then finds these
+                    while not self._page(connection, beside):
+                        pass
+                    return self._switch(connection, beside)
+            except ProjectionChanged:
+                standing = self._standing(connection, self.name, lock=False)
+                gone = self._standing(connection, beside, lock=False) is None
+                if not gone or standing is None or standing[1] != self.fingerprint:
+                    raise
+        return self.catch_up()  # another process did the same, and was done first
 
     def _switch(self, connection: Connection, beside: str) -> int:
         names = {"old": sql.Identifier(f"{self.name}{OLD}"), "live": sql.Identifier(self.name)}
@@ -140,8 +149,7 @@ class LiveProjection:
         if self._standing(connection, schema, lock=False) is not None:
             return
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, schema))
-            if self._standing(connection, schema) is not None:
+            if self._owned(connection, schema):
                 return
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
             _within(connection, schema)
@@ -149,10 +157,22 @@ class LiveProjection:
             insert = self.store.sql("INSERT INTO {}.reader (name, position, fingerprint) VALUES (%s, 0, %s)")
             connection.execute(insert, (schema, self.fingerprint))
 
+    def _owned(self, connection: Connection, schema: str) -> bool:
+        """Whether it has made this schema; one that somebody else made is not touched. Until the transaction ends,
+        nobody makes, fills or switches it."""
+        connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, schema))
+        if self._standing(connection, schema) or self._standing(connection, schema):
+            return True
+        if self._exists(connection, schema):
+            reason = f"the database has a schema {schema!r} already, which is not its own"
+            raise ProjectionInvalid(name=self.name, reason=reason, remedy="give the projection another name")
+        return False
+
     def _page(self, connection: Connection, schema: str) -> bool:
         """Applies some events; whether those were the last."""
         with connection.transaction():
-            standing = self._standing(connection, schema)
+            # Once more: who waited for a switch is not shown the row that came into the place of the one it waited for.
+            standing = self._standing(connection, schema) or self._standing(connection, schema)
             if standing is None or standing[1] != self.fingerprint:
                 raise ProjectionChanged(name=self.name)
             head, position = self.store.head(connection), standing[0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Json
 
+from millrace.errors import EventInvalid
 from millrace.events import checks
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection
@@ -15,6 +16,9 @@ from millrace.events.sealing import open_seals, seal
 
 if TYPE_CHECKING:
     from millrace.events.store import Store
+
+# Streams of no aggregate. The names are such that none of the user's has them by chance.
+SUBJECTS, CLOCK = "millrace.subject", "millrace.clock"
 
 COLUMNS = "position, aggregate, id, version, at, type, schema, data, seals, command, meta"
 
@@ -40,10 +44,17 @@ def encoded(
             versions.append(version)
             types.append(kind.name)
             schemas.append(kind.version)
-            contents.append(checks.written(data))
+            contents.append(_written(kind, data))
             seals.append(sealed)
     texts = (_array(aggregates), _array(ids), _numbers(versions), _array(types), _numbers(schemas))
     return command, *texts, _array(contents), _array(seals), checks.about(meta)
+
+
+def _written(kind: Kind, data: dict[str, Any]) -> str:
+    try:
+        return checks.written(data)
+    except ValueError as error:  # a number of more digits than Python writes
+        raise EventInvalid(event=kind.name, reason=error, remedy="keep it as a text") from None
 
 
 def _array(values: Sequence[str | None]) -> str:
@@ -117,7 +128,8 @@ def decoded(
     kind = store.kind(type, position)
     if seals:
         data = open_seals(data, seals, keys, kind.instead, _about(type, aggregate, id), position)
-    return kind.decode(data, version, position)
+    forgotten = bool(seals) and any(number not in keys for number in (seals or {}).values())
+    return kind.decode(data, version, position, forgotten)
 
 
 def _about(type: str, aggregate: str, id: str) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from millrace import durations
 from millrace.errors import ProjectionInvalid
+from millrace.events import checks
 from millrace.events.again import again
 from millrace.events.aggregate import Aggregate
 from millrace.events.connections import Connection
@@ -52,10 +53,10 @@ class Work:
 
     def later(self, key: str, after: str) -> None:
         """Has the saga's @deadline function called with this key, so long after the event, unless it is called off."""
-        self.deadlines[key] = self.now + durations.parse(after)
+        self.deadlines[checks.text("the key of a deadline", key)] = self.now + durations.parse(after)
 
     def call_off(self, key: str) -> None:
-        self.deadlines[key] = None
+        self.deadlines[checks.text("the key of a deadline", key)] = None
 
 
 def change(store: Store, act: Callable[[Work], None], by: str | None, meta: Mapping[str, Any] | None) -> Saved:

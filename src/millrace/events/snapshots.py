@@ -14,6 +14,8 @@ from millrace.errors import AggregateInvalid
 from millrace.events import fingerprint
 from millrace.events.aggregate import Aggregate
 from millrace.events.checks import written
+from millrace.events.connections import Connection
+from millrace.events.rows import SUBJECTS
 from millrace.events.values import Codec, codec
 
 if TYPE_CHECKING:
@@ -81,5 +83,13 @@ class Snapshots:
             sorted(subjects),
         )
         with self.store.connections.lent() as connection, connection.transaction():
-            if not subjects or self.store.keys.held(connection, subjects):
+            if not subjects or self._known(connection, position, subjects):
                 connection.execute(query, values)
+
+    def _known(self, connection: Connection, position: int, subjects: set[str]) -> bool:
+        """Whether nobody of them was forgotten since that event; not even one who has come back, and has a key."""
+        if not self.store.keys.held(connection, subjects):
+            return False
+        query = "SELECT 1 FROM {}.event WHERE aggregate = %s AND id = ANY(%s) AND position > %s LIMIT 1"
+        values = (SUBJECTS, sorted(subjects), position)
+        return connection.execute(self.store.sql(query), values).fetchone() is None

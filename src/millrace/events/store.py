@@ -371,7 +371,7 @@ class Store:
             if not self.keys.forget(connection, subject):
                 return False
             connection.execute(self.sql("DELETE FROM {}.snapshot WHERE %s = ANY(subjects)"), (subject,))
-            saved = rows.tell(self, connection, "Subject", subject, Forgotten(subject))
+            saved = rows.tell(self, connection, rows.SUBJECTS, subject, Forgotten(subject))
         self.wake(saved)
         return True
 
@@ -382,7 +382,7 @@ class Store:
             row = connection.execute(query).fetchone()
             if row is not None and row[0] < durations.parse(quiet):
                 return False
-            saved = rows.tell(self, connection, "Clock", "clock", Ticked())
+            saved = rows.tell(self, connection, rows.CLOCK, "clock", Ticked())
         self.wake(saved)
         return True
 

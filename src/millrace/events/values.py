@@ -50,6 +50,8 @@ def codec(hint: Any, names: Mapping[str, Any] | None = None) -> Codec:
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, inner = get_origin(hint), get_args(hint)
+    if origin in (list, set, frozenset, dict) and not inner:
+        raise TypeError(f"{hint} does not say of what")
     if origin in (Union, types.UnionType):
         return _optional(inner, names)
     if origin in (list, set, frozenset) or (origin is tuple and len(inner) == 2 and inner[1] is ...):
