@@ -133,7 +133,7 @@ def _one(kind: Kind, known: Mapping[int, Mapping[str, Shape]], compatibility: st
         lost = _lost(known[max(known)], kind.record.shape)
         found += [finding(f"who knows version {max(known)} cannot read it: {reason}", fix) for reason in lost]
     what = "it is not registered" if not known else "this version is not registered"
-    fix = "`millrace events check --write` registers it; commit the file"
+    fix = "`millrace events check MODULE --write` registers it; commit the file"
     return found or [Finding(kind.name, kind.version, what, fix, new=True)]
 
 
