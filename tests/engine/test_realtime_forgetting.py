@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.engine import Run, realtime
@@ -184,11 +185,15 @@ class Stage:
         return [record.json() for record in self.project.log.read(flow)]
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """How many keys each flow has, and how many timers."""
+        """How many keys each flow has, and how many of these have a timer, or follow one that has it."""
         found = {}
         for flow in self.flows:
-            (size,) = State(self.spark, checkpoint(self.project, flow, "now").parent, flow).sizes()
-            found[flow] = (size.keys, size.timers)
+            state = State(self.spark, checkpoint(self.project, flow, "now").parent, flow)
+            ((size,), following) = (state.sizes(), 0)
+            if "followers" in state.operators[0].variables:
+                lists = state._read(state.operators[0], stateVarName="followers")
+                following = lists.select(F.explode("user_map_value.keys")).count()
+            found[flow] = (size.keys, size.timers + following)
         return found
 
 

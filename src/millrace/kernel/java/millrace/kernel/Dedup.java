@@ -31,7 +31,7 @@ public final class Dedup {
     var grouped = (byArrival ? DedupByArrival.marked(rows) : rows).groupBy(by).as(Lookup.exact(key), Lookup.exact(schema));
     long graceUs = told.get("graceUs").asLong();
     Keeper<Row, Row, Row> processor = byArrival
-        ? new DedupByArrival(settings, ttlUs) : new DedupProcessor(settings, ttlUs, graceUs, keys);
+        ? new DedupByArrival(settings, ttlUs) : new DedupProcessor(settings, ttlUs, graceUs, key);
     return grouped.transformWithState(processor, TimeMode.EventTime(), OutputMode.Update(), Encoders.row(OUT));
   }
 

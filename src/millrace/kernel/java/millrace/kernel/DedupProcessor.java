@@ -15,6 +15,7 @@ import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
 import org.apache.spark.sql.streaming.ValueState;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -22,28 +23,33 @@ import scala.jdk.javaapi.CollectionConverters;
  * Which rows of one key are first, by event time; `model/dedup.py` is the same in plain Python.
  *
  * What holds: of two rows that were given, neither is within the time of the other. What was given is remembered for as
- * long as a row may come that is within the time of it and not refused; for the earliest of it a timer is set.
+ * long as a row may come that is within the time of it and not refused; for the earliest of it there is a timer, which a key
+ * shares with others.
  */
 final class DedupProcessor extends Keeper<Row, Row, Row> {
   private static final int FORM = 1;
 
   private final long ttlUs;
   private final long graceUs;
+  private final StructType keyType;
   private final int keys;
   private transient ValueState<byte[]> state;
   private transient Forgetting forgetting;
+  private transient SharedTimers shared;
 
-  DedupProcessor(String told, long ttlUs, long graceUs, int keys) {
+  DedupProcessor(String told, long ttlUs, long graceUs, StructType key) {
     super(told);
     this.ttlUs = ttlUs;
     this.graceUs = graceUs;
-    this.keys = keys;
+    keyType = key;
+    keys = key.length();
   }
 
   @Override
   public void init(OutputMode mode, TimeMode time) {
     state = getHandle().getValueState("given", BoundOnce.BYTES, TTLConfig.NONE());
     forgetting = new Forgetting(this, getHandle());
+    shared = new SharedTimers(getHandle(), forgetting, keyType, (ttlUs + graceUs) / 1_000);
   }
 
   @Override
@@ -69,7 +75,7 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
       out.add(RowFactory.create(Told.RESULT, null, row.get(keys + 2)));
     }
     if (changed) {
-      if (!given.first().equals(earliest)) register(given);
+      if (!given.first().equals(earliest)) shared.join(key, forgottenMs(given.first()));
       save(given);
     }
     return CollectionConverters.asScala(out.iterator());
@@ -78,6 +84,14 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
   @Override
   public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
     long watermarkMs = timers.getCurrentWatermarkInMs();
+    long timerMs = expired.getExpiryTimeInMs();
+    forget(key, timerMs, watermarkMs);
+    shared.fired(key, timerMs, follower -> forget(follower, timerMs, watermarkMs));
+    return CollectionConverters.asScala(new ArrayList<Row>().iterator());
+  }
+
+  /** Of the key at hand, what is over. */
+  private void forget(Row key, long timerMs, long watermarkMs) {
     NavigableSet<Long> given = load();
     boolean forgets = false;
     while (!given.isEmpty() && forgottenMs(given.first()) <= watermarkMs) {
@@ -85,10 +99,10 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
       forgets = true;
     }
     if (forgets) save(given);
+    if (given.isEmpty()) return;
     // One that was set epoch by epoch may fire too early in real time (see Forgetting).
-    boolean wasItsOwn = !given.isEmpty() && expired.getExpiryTimeInMs() == forgottenMs(given.first());
-    if (!given.isEmpty() && (forgets || wasItsOwn)) register(given);
-    return CollectionConverters.asScala(new ArrayList<Row>().iterator());
+    long neededMs = forgottenMs(given.first());
+    if (forgets || shared.isFor(timerMs, neededMs)) shared.join(key, neededMs);
   }
 
   private List<Row> inOrder(Iterator<Row> rows) {
@@ -98,10 +112,6 @@ final class DedupProcessor extends Keeper<Row, Row, Row> {
       all.sort(Comparator.comparingLong((Row row) -> row.getLong(keys)).thenComparingLong(row -> row.getLong(keys + 1)));
     }
     return all;
-  }
-
-  private void register(NavigableSet<Long> given) {
-    getHandle().registerTimer(forgetting.timerMs(forgottenMs(given.first())));
   }
 
   /** From this watermark on no row comes that is within the time of this one and is not refused. */

@@ -30,7 +30,7 @@ final class Forgetting {
   /** What the tasks of a query in real time are told (see Clocks). */
   static final String REAL_TIME = "millrace.realtime";
   private static final long LATER_MS = 600_000;
-  /** After so many rows at most so many timers: two for a row are enough where each row sets one. */
+  /** After so many rows so many keys at most: two for a row are enough where each row has a new one. */
   private static final int ROWS = 16;
   private static final int TIMERS = 32;
   private static final int GUARDS = 2;
@@ -39,6 +39,7 @@ final class Forgetting {
   private final StatefulProcessorHandleImpl handle;
   private final boolean realTime;
   private int rows;
+  private int left;
   private long guardedMs = Long.MIN_VALUE;
   private long doneMs = Long.MIN_VALUE;
   private long setMs = Long.MIN_VALUE;
@@ -54,6 +55,16 @@ final class Forgetting {
   /** What `registerTimer` is to be told for a key that may forget from this watermark on. */
   long timerMs(long neededMs) {
     return realTime ? neededMs + LATER_MS : neededMs;
+  }
+
+  /** From which watermark on a key may forget whose timer has this time, set in either mode. */
+  static long[] neededMs(long timerMs) {
+    return new long[] {timerMs, timerMs - LATER_MS};
+  }
+
+  /** To be called by a processor that had more to do for a timer than its one key. */
+  void alsoDid(int keys) {
+    left -= keys;
   }
 
   /** Sets a timer of the key at hand, which may be the one that fires: of a processor some of whose timers are awaited. */
@@ -72,8 +83,8 @@ final class Forgetting {
     NextIterator<Tuple2<Object, Object>> due = due(from, watermarkMs + LATER_MS);
     ImplicitGroupingKeyTracker.removeImplicitKey();
     try {
-      for (int left = TIMERS; due.hasNext(); left--) {
-        if (left == 0) return told;
+      for (left = TIMERS; due.hasNext(); left--) {
+        if (left <= 0) return told;
         Tuple2<Object, Object> one = due.next();
         fire((Row) one._1(), (Long) one._2(), timers).foreach(told::add);
       }
