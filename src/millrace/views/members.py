@@ -1,4 +1,4 @@
-"""Members of JSON in plain Python, as PostgreSQL's `->` and `->>` find them: what the tests hold `JsonMember.java` to."""
+"""Members of JSON in plain Python, as PostgreSQL's `->` and `->>` find them. `JsonMember.java` is the same on Spark."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ _COLLATED = re.compile(r'(.+?)\s+collate\s+"c"', re.IGNORECASE)
 
 _SPARK = {
     "smallint": "smallint", "integer": "int", "bigint": "bigint", "real": "float", "double": "double",
-    "text": "string", "char": "string", "uuid": "string", "opaque": "string", "json": "string", "boolean": "boolean", "date": "date",
-    "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "bytea": "binary",
+    "text": "string", "char": "string", "uuid": "string", "opaque": "string", "json": "string",
+    "boolean": "boolean", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "bytea": "binary",
 }  # fmt: skip
 
 
