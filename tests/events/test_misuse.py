@@ -61,6 +61,11 @@ def test_what_is_no_id_or_time_or_number_is_told_so(store: Store) -> None:
         ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).later(5, "1 day")),  # type: ignore[arg-type]
         ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).call_off(5)),  # type: ignore[arg-type]
         ("limit cannot be '9'", lambda: store.read(limit="9")),  # type: ignore[arg-type]
+        ("an aggregate cannot be <class 'str'>", lambda: store.repository(str)),  # type: ignore[type-var]
+        ("an aggregate cannot be 5", lambda: store.save(5)),  # type: ignore[arg-type]
+        ("snapshots cannot be 100", lambda: store.repository(Account, snapshots=100)),  # type: ignore[arg-type]
+        ("name that of the class: Account.open", lambda: accounts.change("a", "open", "ann")),  # type: ignore[arg-type]
+        ("after cannot be 'a'", lambda: store.projection(Projection("p", create="")).wait("a")),  # type: ignore[arg-type]
         ("the id of Account cannot be None", lambda: store.history(Account, None)),  # type: ignore[arg-type]
     ]
     for words, act in wrong:

@@ -142,7 +142,7 @@ def test_what_is_personal_is_registered_too(tmp_path: Path) -> None:
     assert "'name' is personal now" in what
     ((what, last),) = registered(Joined, {1: {"name": None}})
     assert "'name' was personal data of the aggregate's id and is of customer" in what
-    assert not (new or again or last)
+    assert (new, again, last) == (False, False, False)
     # A file of before says nothing; it is told, and can be registered.
     assert registered(Joined, None) == [("which fields are personal is not registered", True)]
     kind, path = kind_of(Joined), tmp_path / "events.json"

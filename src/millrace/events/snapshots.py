@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from millrace.errors import AggregateInvalid
 from millrace.events import fingerprint
 from millrace.events.aggregate import Aggregate
-from millrace.events.checks import written
+from millrace.events.checks import function, written
 from millrace.events.connections import Connection
 from millrace.events.handlers import logger
 from millrace.events.rows import SUBJECTS
@@ -37,6 +37,7 @@ class Snapshots:
     """The snapshots of one class of aggregates."""
 
     def __init__(self, store: Store, kind: type[Aggregate], policy: Policy) -> None:
+        function("snapshots", policy, "snapshots=every(100)")
         self.store, self.kind, self.policy = store, kind, policy
         self.fingerprint = fingerprint.of_aggregate(kind)
         self.codecs: dict[str, Codec] = {}
