@@ -153,6 +153,7 @@ def _one(kind: Kind, registry: Registry) -> list[Finding]:
         if changed:
             what = f"its fields are not those that are registered: {', '.join(changed)}"
             fix = f"raise it to version={kind.version + 1}, and write the upcaster from {kind.version}"
+            fix = f"mark it as it was; if the change is meant, {fix}" if marks else fix
             return [finding(what, fix)]
         found = _unread(kind, known) if compatibility != "forward" else []
         if not found and kind.personal and registry.personal is None:

@@ -228,7 +228,8 @@ def _member(type_: Type) -> Reader:
             refuse(node, f"a member of {term.type}, which is no JSON")
         steps = path.expressions if isinstance(path, exp.JSONPath) else []
         if [type(each) for each in steps] != [exp.JSONPathRoot, exp.JSONPathKey] or not isinstance(steps[1].this, str):
-            refuse(node, "a member of JSON is found by a name that is written out", "write (data ->> 'amount')::integer")
+            remedy = "write (data ->> 'amount')::integer"
+            refuse(node, "a member of JSON is found by a name that is written out", remedy)
         return Call("member", (term,), type_, (steps[1].this, type_ == TEXT))
 
     return read
