@@ -270,7 +270,7 @@ def check_versions(aggregate: str, versions: str) -> None:
 @pytest.mark.server
 @pytest.mark.usefixtures("bank", "folder")
 def test_event_sourcing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    aggregate, test, store, versions, personal, projection, saga, topic, flow = blocks("event-sourcing.md")
+    aggregate, test, store, versions, personal, projection, saga, topic, view, flow = blocks("event-sourcing.md")
     names: dict[str, Any] = {}
     exec(aggregate, names)
     exec(test, names)
@@ -296,6 +296,7 @@ def test_event_sourcing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(names["Refused"]):
         moves.change("t-2", transfer.end)
     exec(topic, names)
+    exec(view, names)  # `tests/events/test_view.py` runs its SQL
     exec(flow, names)  # it runs in `tests/events/test_saga_flow.py`
     moves.change("t-3", transfer.ask, "a-1", "nobody", Decimal(1))
     saga_run.catch_up()

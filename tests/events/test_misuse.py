@@ -25,7 +25,7 @@ from millrace.errors import (
     EventInvalid,
     StoreMisused,
 )
-from millrace.events import Aggregate, Projection, Store, Work, apply, command, event, joint, rows
+from millrace.events import Aggregate, Projection, Store, Work, apply, command, event, every, joint, rows
 from millrace.events.again import ATTEMPTS
 from tests.command import until
 from tests.events.bank import Account, Deposited, Opened
@@ -61,6 +61,11 @@ def test_what_is_no_id_or_time_or_number_is_told_so(store: Store) -> None:
         ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).later(5, "1 day")),  # type: ignore[arg-type]
         ("the key of a deadline cannot be 5", lambda: Work(store, datetime.now(UTC)).call_off(5)),  # type: ignore[arg-type]
         ("limit cannot be '9'", lambda: store.read(limit="9")),  # type: ignore[arg-type]
+        ("an aggregate cannot be <class 'str'>", lambda: store.repository(str)),  # type: ignore[type-var]
+        ("an aggregate cannot be 5", lambda: store.save(5)),  # type: ignore[arg-type]
+        ("snapshots cannot be 100", lambda: store.repository(Account, snapshots=100)),  # type: ignore[arg-type]
+        ("name that of the class: Account.open", lambda: accounts.change("a", "open", "ann")),  # type: ignore[arg-type]
+        ("after cannot be 'a'", lambda: store.projection(Projection("p", create="")).wait("a")),  # type: ignore[arg-type]
         ("the id of Account cannot be None", lambda: store.history(Account, None)),  # type: ignore[arg-type]
     ]
     for words, act in wrong:
@@ -273,3 +278,59 @@ def test_what_is_shared_by_all_is_no_default() -> None:
 
         class Account(Aggregate):
             past: Past = Past([])
+
+
+@dataclass(frozen=True)
+class Mark:
+    weight: float
+
+
+@event
+class Weighed:
+    weight: Decimal
+
+
+class Scale(Aggregate):
+    """Its state is what Python makes of it: whole numbers where others are meant, and a None that is not said."""
+
+    total: Decimal
+    mean: float
+    marks: list[Mark]
+    label: str
+
+    @command
+    def weigh(self, weight: Decimal) -> None:
+        self.emit(Weighed(weight))
+
+    @apply
+    def weighed(self, event: Weighed) -> None:
+        self.total = 0 if not self.version else self.total + event.weight  # type: ignore[assignment]
+        self.mean = self.version
+        self.marks = [Mark(self.version), Mark(0.5)]
+        if event.weight < 0:
+            self.label = None  # type: ignore[assignment]
+
+
+def test_a_snapshot_holds_whole_numbers_where_others_are_meant(store: Store) -> None:
+    scales = store.repository(Scale, snapshots=every(1))
+    for weight in (3, 4):
+        scales.change("s", Scale.weigh, Decimal(weight))
+        folded, first, by_snapshot = (
+            scales.load("s", version=scales.load("s").version),
+            scales.load("s"),
+            scales.load("s"),
+        )
+        assert repr(folded) == repr(first) == repr(by_snapshot)
+        with store.connections.lent() as connection:
+            assert connection.execute("SELECT version FROM events.snapshot").fetchone() == (folded.version,)
+
+
+def test_a_state_that_no_snapshot_can_hold_is_loaded_all_the_same(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    scales = store.repository(Scale, snapshots=every(1))
+    scales.change("s", Scale.weigh, Decimal(-1))
+    for _ in range(3):
+        assert scales.load("s").label is None
+    (told,) = [each.getMessage() for each in caplog.records if each.name == "millrace.events"]
+    assert "label: None is not a text" in told

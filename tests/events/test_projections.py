@@ -206,6 +206,11 @@ def transfers(store: Store) -> LiveSaga:
     return store.saga(saga)
 
 
+def due(store: Store) -> list[str]:
+    with store.connections.lent() as connection:
+        return [key for (key,) in connection.execute("SELECT key FROM events.deadline")]
+
+
 def test_a_saga(store: Store) -> None:
     accounts, moves, saga = store.repository(Account), store.repository(Transfer), transfers(store)
     for name in ("a", "b"):
@@ -225,8 +230,10 @@ def test_a_saga(store: Store) -> None:
     assert moves.load("t3").how == "expired"
     moves.change("t4", Transfer.ask, "a", "nobody", Decimal(1))
     saga.catch_up()
+    assert due(store) == ["t4"]
     moves.change("t4", Transfer.end, "stopped")
     saga.catch_up()
+    assert due(store) == []  # called off: who would be called with it need not look
     saga.catch_up(now=datetime.now(UTC) + timedelta(hours=2))
     assert moves.load("t4").how == "stopped"
 

@@ -10,6 +10,7 @@ import pytest
 
 from millrace.errors import ProjectionInvalid
 from millrace.events import LiveProjection, Projection, Store
+from millrace.events.connections import Connection
 from tests.command import until
 from tests.events.bank import Account, Deposited
 
@@ -66,6 +67,29 @@ def test_who_waits_for_a_switch_goes_on_after_it(store: Store) -> None:
         thread.join()
     assert failures == []
     assert live.position == saved.position
+
+
+class Delayed(LiveProjection):
+    """A rebuild that is about to switch while somebody writes, and the old tables have it already."""
+
+    def _owned(self, connection: Connection, schema: str) -> bool:
+        with self.store.connections.lent() as other:
+            filled = self._standing(other, f"{self.name}__next", lock=False)
+        if schema == self.name and filled is not None and filled[0] == self.store.head():
+            self.store.repository(Account).change("a", Account.deposit, Decimal(10))
+            sums(self.store).catch_up()
+        return super()._owned(connection, schema)
+
+
+def test_a_switch_takes_nothing_back_that_was_seen(store: Store) -> None:
+    accounts, live = store.repository(Account), sums(store)
+    accounts.change("a", Account.open, "ann")
+    accounts.change("a", Account.deposit, Decimal(1))
+    live.catch_up()
+    rebuilt = Delayed(store, live.definition)
+    assert rebuilt.rebuild() == store.head() == 3
+    with store.connections.lent() as connection:
+        assert connection.execute("SELECT amount FROM sums.total").fetchone() == (11,)
 
 
 def test_rebuilds_at_once_are_one(store: Store) -> None:

@@ -6,13 +6,13 @@ import json
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from millrace.cli import main
 from millrace.errors import RegistryUnreadable
-from millrace.events import event, unchanged
+from millrace.events import event, personal, subject, unchanged
 from millrace.events.kinds import kind_of
 from millrace.events.registry import Registry, check, samples
 
@@ -117,6 +117,55 @@ def test_forward(old: dict[str, Any], readable: bool) -> None:
         named: dict[str, int]
 
     assert (found(Placed, {1: old}, "forward") == ["this version is not registered"]) == readable  # type: ignore[dict-item]
+
+
+def registered(made: type, personal: dict[int, Any] | None, compatibility: str = "backward") -> list[tuple[str, bool]]:
+    """What is said of an event whose first version is registered with these personal fields; and whether that can be
+    registered."""
+    kind = kind_of(made)
+    shapes = {kind.name: {1: {"customer": "text", "name": "text", "mail": {"optional": "text"}}}}
+    known = Registry(compatibility, shapes, None if personal is None else {kind.name: personal})  # type: ignore[arg-type]
+    return [(each.what, each.new) for each in check({kind.name: kind}, known)]
+
+
+def test_what_is_personal_is_registered_too(tmp_path: Path) -> None:
+    @event
+    class Joined:
+        customer: Annotated[str, subject]
+        name: Annotated[str, personal(instead="?")]
+        mail: str | None
+
+    assert registered(Joined, {1: {"name": "customer"}}) == []
+    ((what, new),) = registered(Joined, {1: {"name": "customer", "mail": "customer"}})
+    assert "'mail' is not personal any more, and nobody could forget" in what
+    ((what, again),) = registered(Joined, {})
+    assert "'name' is personal now" in what
+    ((what, last),) = registered(Joined, {1: {"name": None}})
+    assert "'name' was personal data of the aggregate's id and is of customer" in what
+    assert (new, again, last) == (False, False, False)
+    # A file of before says nothing; it is told, and can be registered.
+    assert registered(Joined, None) == [("which fields are personal is not registered", True)]
+    kind, path = kind_of(Joined), tmp_path / "events.json"
+    path.write_text(json.dumps({"compatibility": "full", "events": {"Joined": {"1": kind.record.shape}}}))
+    assert [each.new for each in check({"Joined": kind}, Registry.read(path))] == [True]
+    Registry.read(path).with_kinds([kind]).write(path)
+    assert json.loads(path.read_text())["personal"] == {"Joined": {"1": {"name": "customer"}}}
+    assert check({"Joined": kind}, Registry.read(path)) == []
+
+
+def test_a_new_version_may_have_other_personal_fields_and_says_so() -> None:
+    @event(version=2, upcasters={1: unchanged})
+    class Joined:
+        customer: Annotated[str, subject]
+        name: str
+        mail: Annotated[str | None, personal]
+
+    before = {1: {"name": "customer"}}
+    ((what, new),) = registered(Joined, before)
+    assert what.startswith("this version is not registered; 'name' is not personal any more")
+    assert "'mail' is personal now" in what
+    assert new
+    assert registered(Joined, before, "full") == [("who knows version 1 cannot read it: 'mail' is sealed", False)]
 
 
 def test_samples_have_every_part_in_every_form() -> None:

@@ -60,6 +60,13 @@ REFUSED = {
     "SELECT coalesce(code, 'x') AS c FROM orders": "char(n) meets another type of text",
     "SELECT id FROM orders WHERE extra = extra": "has no comparison",
     "SELECT DISTINCT extra FROM orders": "has no comparison",
+    "SELECT extra ->> 0 AS x FROM orders": "by a name that is written out",
+    "SELECT extra ->> note AS x FROM orders": "by a name that is written out",
+    "SELECT extra ->> 'a'::varchar(1) AS x FROM orders": "by a name that is written out: write (data ->> 'amount')::",
+    "SELECT note ->> 'a' AS x FROM orders": "a member of text, which is no JSON",
+    "SELECT extra #>> '{a,b}' AS x FROM orders": "not supported",
+    "SELECT (extra ->> 'a')::numeric AS x FROM orders": "say one: (…)::numeric(38,2)",
+    "SELECT extra::text AS x FROM orders": "a cast of json to text is not supported",
     "SELECT at - at AS d FROM orders": "EXTRACT(EPOCH FROM (a - b))",
     # now()
     "SELECT id FROM orders WHERE at > now()": "meet by the session's time zone",

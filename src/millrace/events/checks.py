@@ -49,6 +49,18 @@ def moment(what: str, value: Any) -> datetime:
     return value
 
 
+def function(what: str, value: Any, example: str) -> None:
+    if not callable(value):
+        raise _misused(what, value, "it is a function", example)
+
+
+def aggregates(*given: Any) -> None:
+    """Classes of aggregates, or aggregates."""
+    for each in given:
+        if not hasattr(each, "__aggregate__"):
+            raise _misused("an aggregate", each, "it is none", "class Account(Aggregate): …")
+
+
 def about(meta: Mapping[str, Any] | None) -> str | None:
     """What goes with each event, as JSON."""
     if meta is None:

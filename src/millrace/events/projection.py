@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from millrace.errors import ProjectionBehind, ProjectionChanged, ProjectionInvalid
-from millrace.events import fingerprint
+from millrace.events import checks, fingerprint
 from millrace.events.connections import Connection
 from millrace.events.handlers import LOOK_S, PAGE, Handler, Handlers, running
 from millrace.events.tables import LOCK
@@ -84,7 +84,7 @@ class LiveProjection:
     def wait(self, saved: Saved | int, *, apply: bool = True, seconds: float = WAIT_S) -> None:
         """Returns when what was saved is in the tables. It is applied now unless `apply` is False, for a process that
         only reads: then somebody else has to, within these seconds."""
-        wanted = saved if isinstance(saved, int) else saved.position
+        wanted = checks.number("after", getattr(saved, "position", saved))
         if self.position >= wanted:
             return
         if apply:

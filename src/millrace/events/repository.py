@@ -45,6 +45,7 @@ class Repository(Generic[Own]):
     """Loads and saves aggregates of one class; `snapshots=every(100)` keeps snapshots."""
 
     def __init__(self, store: Store, kind: type[Own], *, snapshots: Policy | None = None) -> None:
+        checks.aggregates(kind)
         self.store, self.kind = store, kind
         store.know(*kind.__aggregate__.applies)
         self.snapshots = None if snapshots is None else Snapshots(store, kind, snapshots)
@@ -91,6 +92,7 @@ class Repository(Generic[Own]):
     ) -> Saved:
         """Loads, runs a command of the class (`Account.deposit`) and saves; again when somebody else was faster. `by`
         is the command's id: one that was handled before is not run again, not even to be refused."""
+        checks.function("the command", command, f"name that of the class: {self.kind.__name__}.{command}")
         return again(lambda: self._change_once(id, command, args, options, by, meta))
 
     def _change_once(

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from millrace.errors import AggregateInvalid
 from millrace.events import fingerprint
 from millrace.events.aggregate import Aggregate
-from millrace.events.checks import written
+from millrace.events.checks import function, written
 from millrace.events.connections import Connection
+from millrace.events.handlers import logger
 from millrace.events.rows import SUBJECTS
-from millrace.events.values import Codec, codec
+from millrace.events.values import Codec, of_state
 
 if TYPE_CHECKING:
     from millrace.events.store import Store
@@ -36,12 +37,14 @@ class Snapshots:
     """The snapshots of one class of aggregates."""
 
     def __init__(self, store: Store, kind: type[Aggregate], policy: Policy) -> None:
+        function("snapshots", policy, "snapshots=every(100)")
         self.store, self.kind, self.policy = store, kind, policy
         self.fingerprint = fingerprint.of_aggregate(kind)
         self.codecs: dict[str, Codec] = {}
+        self._told = False
         for name, hint in kind.__aggregate__.state.items():
             try:
-                self.codecs[name] = codec(hint)
+                self.codecs[name] = of_state(hint)
             except TypeError as error:
                 remedy = "give it one that can be kept (docs/guide/event-sourcing.md), or load it without snapshots"
                 raise AggregateInvalid(
@@ -72,7 +75,13 @@ class Snapshots:
             "state = excluded.state, subjects = excluded.subjects "
             "WHERE old.version < excluded.version OR old.fingerprint <> excluded.fingerprint"
         )
-        state = written(self.encode(aggregate))
+        try:
+            state = written(self.encode(aggregate))
+        except (AggregateInvalid, ValueError) as error:  # a hint that cannot be given: the events are there
+            if not self._told:
+                logger.warning("no snapshots are made: %s", error)
+            self._told = True
+            return
         values = (
             aggregate.__aggregate__.name,
             aggregate.id,

@@ -218,6 +218,7 @@ class Store:
         `connection` is undone, load the aggregates anew: they take their events for saved. Append last in it: all other
         writers wait.
         """
+        checks.aggregates(*aggregates)
         if len({(each.__aggregate__.name, each.id) for each in aggregates}) != len(aggregates):
             raise AggregateMisused(aggregate=aggregates[0].__aggregate__.name, reason="one of them is given twice")
         for each in aggregates:

@@ -15,6 +15,9 @@
 | T | None                       | null, or as T                            | {"optional": shape}             |
 
 `shape` is what the registry of schemas compares. A value is refused (ValueError, TypeError) in both directions.
+
+The state of an aggregate is computed, and may hold 0 where a Decimal or a float is meant: Python and type checkers take
+whole numbers for these. So `of_state` keeps them, as the numbers that they are.
 """
 
 from __future__ import annotations
@@ -43,25 +46,34 @@ class Codec:
     shape: Shape
 
 
-def codec(hint: Any, names: Mapping[str, Any] | None = None) -> Codec:
+Plain: TypeAlias = Mapping[Any, Codec]
+
+
+def of_state(hint: Any) -> Codec:
+    """The codec of a type as an aggregate's state may hold it."""
+    return codec(hint, plain=_IN_STATE)
+
+
+def codec(hint: Any, names: Mapping[str, Any] | None = None, *, plain: Plain | None = None) -> Codec:
     """The codec of a type; TypeError, in words, of one that has none. `names` are for annotations of dataclasses."""
+    plain = _PLAIN if plain is None else plain
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    if hint in _PLAIN:
-        return _PLAIN[hint]
+    if hint in plain:
+        return plain[hint]
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (list, set, frozenset, dict) and not inner:
         raise TypeError(f"{hint} does not say of what")
     if origin in (Union, types.UnionType):
-        return _optional(inner, names)
+        return _optional(inner, names, plain)
     if origin in (list, set, frozenset) or (origin is tuple and len(inner) == 2 and inner[1] is ...):
-        return _collection(origin, codec(inner[0], names))
+        return _collection(origin, codec(inner[0], names, plain=plain))
     if origin is dict:
-        return _mapping(codec(inner[0], names), codec(inner[1], names))
+        return _mapping(codec(inner[0], names, plain=plain), codec(inner[1], names, plain=plain))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return Record(hint, names).codec()
+        return Record(hint, names, plain).codec()
     shown = getattr(hint, "__name__", None) if isinstance(hint, type) else None
     raise TypeError(f"{shown or hint} has no exact form in JSON")
 
@@ -93,7 +105,9 @@ def _by_text(kind: type, word: str, write: Convert, read: Convert) -> Codec:
 
 
 def _finite(value: Any) -> Any:
-    if type(value) is not float or not math.isfinite(value):
+    if type(value) is not float:
+        raise TypeError(f"{value!r} is not a float")
+    if not math.isfinite(value):
         raise ValueError(f"{value!r} is not a finite number")
     return value
 
@@ -122,7 +136,7 @@ def _digits(value: Decimal) -> str:
     return str(value)
 
 
-_PLAIN: dict[Any, Codec] = {
+_PLAIN: Plain = {
     str: _same(str, "text"),
     bool: _same(bool, "boolean"),
     int: _same(int, "integer"),
@@ -134,11 +148,26 @@ _PLAIN: dict[Any, Codec] = {
 }
 
 
-def _optional(inner: tuple[Any, ...], names: Mapping[str, Any] | None) -> Codec:
+def _or_whole(known: Codec) -> Codec:
+    """Whole numbers too, which stay whole."""
+
+    def encode(value: Any) -> Any:
+        return value if type(value) is int else known.encode(value)
+
+    def decode(value: Any) -> Any:
+        return value if type(value) is int else known.decode(value)
+
+    return Codec(encode, decode, known.shape)
+
+
+_IN_STATE: Plain = {**_PLAIN, float: _or_whole(_PLAIN[float]), Decimal: _or_whole(_PLAIN[Decimal])}
+
+
+def _optional(inner: tuple[Any, ...], names: Mapping[str, Any] | None, plain: Plain) -> Codec:
     given = [each for each in inner if each is not type(None)]
     if len(given) != 1 or len(inner) != 2:
         raise TypeError("of a union only `T | None` has an exact form in JSON")
-    known = codec(given[0], names)
+    known = codec(given[0], names, plain=plain)
     encode, decode = known.encode, known.decode
     return Codec(
         lambda value: None if value is None else encode(value),
@@ -194,11 +223,13 @@ class Record:
     """A dataclass as an object. A field that is absent takes its default; one that the class does not know is refused,
     because it would be lost."""
 
-    def __init__(self, kind: type, names: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, kind: type, names: Mapping[str, Any] | None = None, plain: Plain | None = None) -> None:
         self.kind = kind
         self.hints = get_type_hints(kind, localns=dict(names or {}), include_extras=True)
         self.fields = {
-            field.name: codec(self.hints[field.name], names) for field in dataclasses.fields(kind) if field.init
+            field.name: codec(self.hints[field.name], names, plain=plain)
+            for field in dataclasses.fields(kind)
+            if field.init
         }
         self._encoders = [(name, each.encode) for name, each in self.fields.items()]
         self._decoders = {name: each.decode for name, each in self.fields.items()}

@@ -40,6 +40,11 @@ def json_row(value: Column, whole: StructType, *, utc: bool) -> Column:
     return Column(found)
 
 
+def json_member(value: Column, name: str, as_text: bool) -> Column:
+    """A member of a JSON object, as text or as JSON. See `JsonMember.java`."""
+    return Column(operator(SparkSession.active(), "JsonMember").of(value._jc, name, as_text))
+
+
 def packed(row: Column, schema: StructType) -> Column:
     """A row as bytes, for an operator that only passes it on. See `Packed.java`."""
     return Column(operator(SparkSession.active(), "Packed").pack(row._jc, schema.json()))

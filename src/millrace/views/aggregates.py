@@ -166,7 +166,7 @@ class Measures:
         term = self.rows.term(node.this.this)
         if term.type.kind == "unknown":
             refuse(node, "PostgreSQL does not say which type a literal in array_agg has", "cast it: 'x'::text")
-        if term.type.kind in ("char", "opaque", "array") or term.type.is_wide:
+        if term.type.kind in ("char", "opaque", "json", "array") or term.type.is_wide:
             refuse(node, f"an array of {term.type} is not supported in a view", "cast it, for example to text")
         order = tuple(ordering(each, self.rows.term(each.this)) for each in node.this.expressions)
         return self.measure("array", (term,), Type("array", element=term.type), order)

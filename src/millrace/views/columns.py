@@ -16,7 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
-from millrace.kernel.calling import operator, quoted
+from millrace.kernel.calling import json_member, operator, quoted
 from millrace.views import types
 from millrace.views.terms import Call, Ref, Term, Value
 from millrace.views.types import Type
@@ -288,4 +288,5 @@ _MAKERS: dict[str, Maker] = {
     "ceil": _rounded,
     "floor": _rounded,
     "spread": _exactly,
+    "member": lambda term, args: json_member(args[0], *term.extra),
 }  # fmt: skip

@@ -33,7 +33,7 @@ def _cast(self: Resolver, node: exp.Expression) -> Term:
         refuse(node, "a cast that rounds a time is not supported", "write date_trunc('second', …)")
     if name == "interval":
         type_ = types.INTERVAL
-    if type_ == types.OPAQUE or (type_.kind == "interval" and not isinstance(node.this, exp.Literal)):
+    if type_ in (types.OPAQUE, types.JSON) or (type_.kind == "interval" and not isinstance(node.this, exp.Literal)):
         refuse(node, f"a cast to {wanted.sql(dialect='postgres')} is not supported in a view")
     if sizes and (type_.is_wide or type_.kind in ("real", "double")):
         refuse(node, f"a cast to {shown(wanted)} is not supported in a view", "numeric(p,s) has at most 38 digits")
@@ -62,6 +62,8 @@ def converted(node: exp.Expression, term: Term, type_: Type) -> Term:
         )
     if one.kind == "numeric" and other.is_text and (one.is_wide or one.mixed):
         refuse(node, "how many zeros a numeric ends with is not kept", "cast it before: (…)::numeric(20,2)::text")
+    if one.is_text and other.is_wide:
+        refuse(node, "a text as a numeric without a scale is not supported in a view", "say one: (…)::numeric(38,2)")
     allowed = (
         (one.is_number and other.is_number)
         or (other.is_text and (one.is_text or one.is_whole or one.kind in ("numeric", "boolean", "uuid")))
@@ -217,6 +219,22 @@ def _like(self: Resolver, node: exp.Expression) -> Term:
     return Call("not", (found,), BOOLEAN) if node.args.get("negate") else found
 
 
+def _member(type_: Type) -> Reader:
+    """-> and ->> of a JSON object, by a name that is written out."""
+
+    def read(self: Resolver, node: exp.Expression) -> Term:
+        term, path = self.term(node.this), node.expression
+        if term.type.kind != "json":
+            refuse(node, f"a member of {term.type}, which is no JSON")
+        steps = path.expressions if isinstance(path, exp.JSONPath) else []
+        if [type(each) for each in steps] != [exp.JSONPathRoot, exp.JSONPathKey] or not isinstance(steps[1].this, str):
+            remedy = "write (data ->> 'amount')::integer"
+            refuse(node, "a member of JSON is found by a name that is written out", remedy)
+        return Call("member", (term,), type_, (steps[1].this, type_ == TEXT))
+
+    return read
+
+
 def _number(self: Resolver, node: exp.Expression) -> Term:
     term = settle(node, self.term(node.this), DOUBLE)
     if not term.type.is_number:
@@ -293,5 +311,7 @@ _READERS: dict[Any, Reader] = {
     exp.Greatest: _best("greatest"),
     exp.Least: _best("least"),
     exp.TryCast: _date_or_moment,
+    exp.JSONExtract: _member(types.JSON),
+    exp.JSONExtractScalar: _member(TEXT),
 }
 also(_READERS)

@@ -55,7 +55,7 @@ class Type:
     @property
     def is_compared(self) -> bool:
         """Whether PostgreSQL and the kernel agree about which values are the same."""
-        return self.kind not in ("opaque", "interval", "array")
+        return self.kind not in ("opaque", "json", "interval", "array")
 
     def __str__(self) -> str:
         if self.kind == "numeric" and self.precision:
@@ -77,6 +77,7 @@ NUMERIC, REAL, DOUBLE = Type("numeric"), Type("real"), Type("double")
 TEXT, BOOLEAN, DATE, UUID = Type("text"), Type("boolean"), Type("date"), Type("uuid")
 TIMESTAMP, TIMESTAMPTZ, BYTEA = Type("timestamp"), Type("timestamptz"), Type("bytea")
 UNKNOWN, OPAQUE, INTERVAL, ROW = Type("unknown"), Type("opaque"), Type("interval"), Type("row")
+JSON = Type("json")  # its members can be asked for; jsonb too, which is told as the text that PostgreSQL prints
 
 _NAMED = {
     "smallint": SMALLINT, "int2": SMALLINT, "integer": INTEGER, "int": INTEGER, "int4": INTEGER,
@@ -85,14 +86,15 @@ _NAMED = {
     "character varying": TEXT, "boolean": BOOLEAN, "bool": BOOLEAN, "date": DATE, "uuid": UUID,
     "timestamp": TIMESTAMP, "timestamp without time zone": TIMESTAMP, "timestamptz": TIMESTAMPTZ,
     "timestamp with time zone": TIMESTAMPTZ, "bytea": BYTEA, "numeric": NUMERIC, "decimal": NUMERIC,
+    "json": JSON, "jsonb": JSON,
 }  # fmt: skip
 _SIZED = re.compile(r"(\w[\w ]*\w)\s*\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)")
 _COLLATED = re.compile(r'(.+?)\s+collate\s+"c"', re.IGNORECASE)
 
 _SPARK = {
     "smallint": "smallint", "integer": "int", "bigint": "bigint", "real": "float", "double": "double",
-    "text": "string", "char": "string", "uuid": "string", "opaque": "string", "boolean": "boolean", "date": "date",
-    "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "bytea": "binary",
+    "text": "string", "char": "string", "uuid": "string", "opaque": "string", "json": "string",
+    "boolean": "boolean", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "bytea": "binary",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, TypeAlias
 
-from millrace.views import numerics
+from millrace.views import members, numerics
 from millrace.views.literals import LIMITS
 from millrace.views.numerics import NoAnswer, Unsure
 from millrace.views.terms import Call, Ref, Term, Value
@@ -243,6 +243,7 @@ _STRICT: dict[str, Callable[[Sequence[Any], Call], Any]] = {
     "trunc": _rounding("trunc"),
     "ceil": _rounding("ceil"),
     "floor": _rounding("floor"),
+    "member": lambda values, term: members.found(values[0], *term.extra),
     "spread": lambda values, term: numerics.spread(values[0], values[1], values[2], *term.extra),
 }
 
