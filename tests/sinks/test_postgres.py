@@ -269,7 +269,7 @@ def test_a_task_of_the_short_way_that_is_done_again_or_cut_off(
         assert in_tasks(pieces, sink, task(0)) == [True]
         assert sorted(row["id"] for row in ran(postgres, f"SELECT id FROM {sink.table}")) == [0, 1, 2]
     *cut, end = pieces.collect()
-    assert end.rows == 3
+    assert end[:1] == b"E"
     with pytest.raises(SinkFailed, match="cut off"):
         list(task(1)(iter(cut)))
     assert ran(postgres, f"SELECT count(*) AS rows FROM {sink.table}") == [{"rows": 3}]
