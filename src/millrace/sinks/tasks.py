@@ -43,7 +43,7 @@ def in_tasks(rows: DataFrame | RDD[Any], sink: Sink, work: Callable[[Iterator[An
     that leaves rows unread costs a worker: Spark starts another Python process for the next task.
     """
     name, where = sink.name, sink.where
-    given_rows: RDD[Any] = getattr(rows, "rdd", rows)
+    whole: Any = getattr(rows, "rdd", rows)
 
     def guarded(partition: Iterable[Any]) -> Iterable[T | _Failed]:
         given = iter(partition)
@@ -58,7 +58,7 @@ def in_tasks(rows: DataFrame | RDD[Any], sink: Sink, work: Callable[[Iterator[An
             return [_Failed(SinkFailed(sink=name, reason=reason_of(error), where=where))]
 
     found: list[T] = []
-    for each in given_rows.mapPartitions(guarded).collect():
+    for each in whole.mapPartitions(guarded).collect():
         if isinstance(each, _Failed):
             raise each.error
         found.append(each)
