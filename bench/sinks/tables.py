@@ -34,7 +34,7 @@ def postgres_ours(bench: Bench) -> float:
 
 
 def again_ours(bench: Bench) -> float:
-    return _ours(bench, epochs=2)
+    return _ours(bench, epochs=3)
 
 
 def _ours(bench: Bench, epochs: int) -> float:

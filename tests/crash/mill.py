@@ -249,7 +249,7 @@ class Mill:
         return folder_of(self.log.settings, "mill", flow) / CHECKPOINT
 
     def caught_up(self) -> bool:
-        """Whether every flow has committed all that there is, and no sink is owed anything."""
+        """Whether every flow has committed all that there is, and no sink and no dead letter is owed."""
         for flow in self.only:
             topic = flow if flow == ITEMS else "events"
             try:
@@ -265,7 +265,14 @@ class Mill:
                 return False
             if list((self.checkpoint(flow).parent / SINKS).glob("*/owed/[0-9]*")):
                 return False
+            if flow != ITEMS and not self._letters_kept(ends):
+                return False
         return True
+
+    def _letters_kept(self, ends: dict[str, int]) -> bool:
+        """A run that is stopped waits a while for its dead letters, which a busy machine may not write in that time."""
+        marks = folder_of(self.log.settings, "mill", "_dead").glob("events-*.json")
+        return any(json.loads(mark.read_text()) == ends for mark in marks)
 
     def recovers(self, limit_s: float = LIMIT_S) -> list[str]:
         """Waits until all is done, by whatever runs; why not, if it does not come to that."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark import RDD
+from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame
 
 from millrace.kernel.calling import operator
@@ -18,8 +20,9 @@ def pieces(lines: DataFrame, size_bytes: int = SIZE_BYTES) -> DataFrame:
     return DataFrame(operator(spark, "Pieces").of(lines._jdf, size_bytes), spark)
 
 
-def copy_pieces(rows: DataFrame, kinds: Sequence[str], *, signed: bool, size_bytes: int = SIZE_BYTES) -> DataFrame:
-    """Rows as PostgreSQL's COPY reads them: pieces in its binary format, rows that it cannot hold, the number of the
-    attempt that made them, and last the count of all. See `CopyRows.java`."""
+def copy_pieces(rows: DataFrame, kinds: Sequence[str], *, signed: bool, size_bytes: int = SIZE_BYTES) -> RDD[bytes]:
+    """Rows as PostgreSQL's COPY reads them: pieces in its binary format, rows that it cannot hold, and last the number
+    of the attempt that made them. Each as bytes, of which the first says what they are. See `CopyRows.java`."""
     spark = rows.sparkSession
-    return DataFrame(operator(spark, "CopyRows").of(rows._jdf, list(kinds), signed, size_bytes), spark)
+    made = operator(spark, "CopyRows").of(rows._jdf, list(kinds), signed, size_bytes)
+    return RDD(made, spark.sparkContext, NoOpSerializer())

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from millrace import local
 from millrace.config import Settings
 from millrace.errors import (
     MillraceError,
@@ -100,6 +99,8 @@ class Postgres(Sink):
     def _url(self, settings: Settings) -> str:
         if settings.databases:
             return settings.database(self.database).url.reveal()
+        from millrace import local  # not on top: the tasks' workers import this file, and need no servers
+
         return local.address(settings, "postgres").rpartition("/")[0] + f"/{self.database}"
 
 

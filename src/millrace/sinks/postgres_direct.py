@@ -16,12 +16,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.errors import SinkFailed
 from millrace.failpoint import FailPoint
 from millrace.sinks.contract import Sink
 from millrace.sinks.ledger import Epoch
 from millrace.sinks.postgres import connected
-from millrace.sinks.postgres_copy import copy
+from millrace.sinks.postgres_copy import Made, copy
 from millrace.sinks.postgres_ledger import LedgerTable
 from millrace.sinks.postgres_table import Target
 
@@ -44,7 +43,7 @@ class Direct:
     target: Target
     statement: sql.Composed
 
-    def __call__(self, rows: Iterator[Any]) -> Iterable[bool]:
+    def __call__(self, rows: Iterator[bytes]) -> Iterable[bool]:
         with connected(self.sink, self.url) as connection:
             try:
                 with connection.transaction():
@@ -53,24 +52,17 @@ class Direct:
                 return [False]
         return [True]
 
-    def _write(self, connection: psycopg.Connection[Any], rows: Iterator[Any]) -> None:
+    def _write(self, connection: psycopg.Connection[Any], rows: Iterator[bytes]) -> None:
         ledger = LedgerTable(connection, self.target, self.sink)
         ledger.lock(self.flow)
         # By an earlier attempt: also where the ledger is not to be asked, Spark's repetition is not what was wanted.
         if ledger.held(self.flow) == self.epoch.entry or not ledger.due(self.flow, self.epoch):
             return
-        pieces = self._new(rows)
+        made = Made(self.sink, rows)
+        pieces = made.pieces(whole=True)
         if (first := next(pieces, None)) is not None:
             copy(connection, self.statement, chain((first,), pieces))
+        if made.attempt is None:
+            raise _NotNew
         FailPoint.SINK_BEFORE_LEDGER.reached(self.sink.name)
         ledger.enter(self.flow, self.epoch)
-
-    def _new(self, rows: Iterator[Any]) -> Iterator[bytes]:
-        for piece, *_, count in rows:
-            if count is not None:
-                return
-            if piece is None:
-                raise _NotNew
-            yield bytes(piece)
-        # An error in what computes the rows, or the end of Spark's process: here it looks like the end of the rows.
-        raise SinkFailed(sink=self.sink.name, reason="its rows are cut off", where=self.sink.where)

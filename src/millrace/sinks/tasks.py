@@ -17,6 +17,7 @@ from millrace.failpoint import FailPoint
 from millrace.sinks.contract import DIFF, MOST_REFUSED, VERSION, RefusedRow, Sink
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame, Row
 
 T = TypeVar("T")
@@ -35,14 +36,16 @@ class _Failed:
     error: MillraceError
 
 
-def in_tasks(rows: DataFrame, sink: Sink, work: Callable[[Iterator[Row]], Iterable[T]]) -> list[T]:
+def in_tasks(rows: DataFrame | RDD[Any], sink: Sink, work: Callable[[Iterator[Any]], Iterable[T]]) -> list[T]:
     """Does `work` on each partition's rows, in its task, and gives what they yield (little: it is collected).
 
-    An error of ours that `work` raises is raised here; any other as `SinkFailed`. A task may run more than once.
+    An error of ours that `work` raises is raised here; any other as `SinkFailed`. A task may run more than once. Work
+    that leaves rows unread costs a worker: Spark starts another Python process for the next task.
     """
     name, where = sink.name, sink.where
+    whole: Any = getattr(rows, "rdd", rows)
 
-    def guarded(partition: Iterable[Row]) -> Iterable[T | _Failed]:
+    def guarded(partition: Iterable[Any]) -> Iterable[T | _Failed]:
         given = iter(partition)
         if failpoint.ON:
             FailPoint.SINK_TASK.reached(name)
@@ -55,7 +58,7 @@ def in_tasks(rows: DataFrame, sink: Sink, work: Callable[[Iterator[Row]], Iterab
             return [_Failed(SinkFailed(sink=name, reason=reason_of(error), where=where))]
 
     found: list[T] = []
-    for each in rows.rdd.mapPartitions(guarded).collect():
+    for each in whole.mapPartitions(guarded).collect():
         if isinstance(each, _Failed):
             raise each.error
         found.append(each)

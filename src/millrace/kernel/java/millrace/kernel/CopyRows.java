@@ -9,12 +9,10 @@ import java.util.NoSuchElementException;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Rows as PostgreSQL's COPY reads them in its binary format, in pieces of some size: straight from Spark's own rows, and
@@ -22,33 +20,34 @@ import org.apache.spark.sql.types.StructType;
  *
  * The first two columns are the row as a text if no COPY can hold it, and its key; then come the values, and last the
  * sign. `signed` says whether sign and number of this attempt are copied too, after the values; without, a row that went
- * cannot be, and comes out without piece and text. The last row that comes out is the only one with a count, of all rows:
- * to Python, rows that are cut off by an error look like all.
+ * cannot be.
+ *
+ * What comes out are bytes for a Python worker (`postgres_copy.py`), not rows: Spark would plan and convert those twice
+ * more. The first byte says what the others are: a piece; a row that no COPY can hold, after the length of its key (-1:
+ * none) and the key; nothing, for a row that went; or, last of all, the attempt. To Python, rows that are cut off by an
+ * error look like all.
  */
 public final class CopyRows {
   private static final int UNFIT = 0;
   private static final int KEY = 1;
   private static final int FIRST = 2;
   private static final byte[] BEGIN = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0".getBytes(StandardCharsets.ISO_8859_1);
-  private static final StructType OUTPUT = new StructType()
-      .add("piece", DataTypes.BinaryType)
-      .add("unfit", DataTypes.StringType)
-      .add("key", DataTypes.StringType)
-      .add("attempt", DataTypes.LongType)
-      .add("rows", DataTypes.LongType);
+  private static final char PIECE = 'P';
+  private static final char UNHELD = 'U';
+  private static final char GONE = 'G';
+  private static final char END = 'E';
 
   /** `kinds` are PostgreSQL's words for the types of the values. */
-  public static Dataset<Row> of(Dataset<Row> rows, List<String> kinds, boolean signed, int sizeBytes) {
+  public static JavaRDD<byte[]> of(Dataset<Row> rows, List<String> kinds, boolean signed, int sizeBytes) {
     StructField[] fields = rows.schema().fields();
     DataType[] types = new DataType[kinds.size()];
     for (int place = 0; place < types.length; place++) types[place] = fields[FIRST + place].dataType();
     String[] words = kinds.toArray(new String[0]);
     JavaRDD<InternalRow> given = rows.queryExecution().toRdd().toJavaRDD();
-    JavaRDD<Row> made = given.mapPartitions(each -> new Copied(each, types, words, signed, sizeBytes));
-    return rows.sparkSession().createDataFrame(made, OUTPUT);
+    return given.mapPartitions(each -> new Copied(each, types, words, signed, sizeBytes));
   }
 
-  private static final class Copied implements Iterator<Row> {
+  private static final class Copied implements Iterator<byte[]> {
     private final Iterator<InternalRow> rows;
     private final CopyValue[] values;
     private final boolean signed;
@@ -56,10 +55,9 @@ public final class CopyRows {
     /** No other attempt has it, also none of a process that was killed and whose tasks still run. */
     private final long attempt = new SecureRandom().nextLong() >>> 1;
     private final Growing piece = new Growing();
-    private long count;
     private boolean begun;
     private boolean ended;
-    private Row aside;
+    private byte[] aside;
 
     Copied(Iterator<InternalRow> rows, DataType[] types, String[] kinds, boolean signed, int sizeBytes) {
       this.rows = rows;
@@ -73,23 +71,23 @@ public final class CopyRows {
     public boolean hasNext() { return !ended; }
 
     @Override
-    public Row next() {
+    public byte[] next() {
       if (!hasNext()) throw new NoSuchElementException();
-      for (; aside == null && rows.hasNext() && piece.size() < sizeBytes; count++) take(rows.next());
-      if (piece.size() > 0) return RowFactory.create(piece.taken(), null, null, attempt, null);
+      while (aside == null && rows.hasNext() && piece.size() < sizeBytes) take(rows.next());
+      if (piece.size() > 0) return piece.taken();
       if (aside != null) return takeAside();
       ended = true;
-      return RowFactory.create(null, null, null, attempt, count);
+      return piece.int1(END).int8(attempt).taken();
     }
 
     private void take(InternalRow row) {
       int last = FIRST + values.length;
       if (!row.isNullAt(UNFIT)) {
-        String key = row.isNullAt(KEY) ? null : row.getUTF8String(KEY).toString();
-        aside = RowFactory.create(null, row.getUTF8String(UNFIT).toString(), key, attempt, null);
+        aside = unheld(row.getUTF8String(UNFIT), row.isNullAt(KEY) ? null : row.getUTF8String(KEY));
       } else if (!signed && row.getInt(last) < 0) {
-        aside = RowFactory.create(null, null, null, attempt, null);
+        aside = new byte[] {GONE};
       } else {
+        if (piece.size() == 0) piece.int1(PIECE);
         if (!begun) piece.bytes(BEGIN);
         begun = true;
         piece.int2(values.length + (signed ? 2 : 0));
@@ -101,8 +99,14 @@ public final class CopyRows {
       }
     }
 
-    private Row takeAside() {
-      Row row = aside;
+    private static byte[] unheld(UTF8String row, UTF8String key) {
+      Growing told = new Growing().int1(UNHELD).int4(key == null ? -1 : key.numBytes());
+      if (key != null) told.bytes(key.getBytes());
+      return told.bytes(row.getBytes()).taken();
+    }
+
+    private byte[] takeAside() {
+      byte[] row = aside;
       aside = null;
       return row;
     }
