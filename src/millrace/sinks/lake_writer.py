@@ -10,7 +10,6 @@ rows (copy on write): every version is plain Parquet that any reader knows, and 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from millrace.lakehouse.table import DATA
 from millrace.lakehouse.types import Growth, growth
 from millrace.sinks.contract import DIFF, Feed, Refuse, Writer
 from millrace.sinks.lake_files import fill, read, shaped, slug
+from millrace.sinks.lake_here import Here
 from millrace.sinks.lake_keeping import Keeping
 from millrace.sinks.lake_merging import Merging, parted
 from millrace.sinks.ledger import Entry, Epoch
@@ -46,6 +46,7 @@ class LakeWriter(Writer):
         self._table = Catalog(settings).table(sink.table, sink.format)
         self._ledger = WitnessedLedger(sink, flow, folder, self._held, self._commit)
         self._merging = Merging(self._table, feed.key, tidies=sink.compact)
+        self._here = Here(self._merging)
         self._turn = threading.Lock()
         self._keeping = Keeping(sink, settings, f"{slug(flow)}.compacted", self._turn, keyed=bool(feed.key))
         self._next: Committed | None = None
@@ -105,13 +106,13 @@ class LakeWriter(Writer):
         """Removes what attempts left that were cut off. A folder is called by the version that it was to become: where
         that is not there, or came of another folder, nobody will ever read it. A flow has one driver."""
         self._held()
-        data, came, own = self._table.folder / DATA, self._table.version, slug(self._flow)
-        paths = [path for place in (own, f"{own}.compacted") for path in (data / place).glob("*")]
-        known = {each.number: each.note and each.note.written for each in self._table.versions()} if paths else {}
-        for path in paths:
-            number, name = path.name.partition("-")[0], f"{path.parent.name}/{path.name}"
+        place, came, own = self._table.place, self._table.version, slug(self._flow)
+        names = [f"{above}/{name}" for above in (own, f"{own}.compacted") for name in place.names(f"{DATA}/{above}")]
+        known = {each.number: each.note and each.note.written for each in self._table.versions()} if names else {}
+        for name in names:
+            number = name.partition("/")[2].partition("-")[0]
             if number.isdecimal() and (int(number) > came or known.get(int(number), name) != name):
-                shutil.rmtree(path, ignore_errors=True)
+                place.remove_folder(f"{DATA}/{name}")
 
     def _grown(self) -> Growth:
         """The table with the columns that rows now have. Where types cannot grow by themselves, that is for the commit,
@@ -139,7 +140,11 @@ class LakeWriter(Writer):
         """The rows that came, and those of the files that hold a key of the epoch, without these keys."""
         rows.persist()  # each use would compute the last row of each key again
         try:
-            merge = self._merging.of(rows, grown.columns, everything=self._rewrites(grown))
+            rewrites, (count, spans) = self._rewrites(grown), self._merging.told(rows)
+            here = None if rewrites else self._here.merged(rows, self._feed, grown.columns, count, spans, folder)
+            if here is not None:
+                return here
+            merge = self._merging.of(rows, grown.columns, count, spans, everything=rewrites)
             if not merge.count and not merge.old:
                 return [], []
             frame, order = merge.frame(shaped(rows.where(F.col(DIFF) > 0), self._feed, grown.columns))
