@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.lakehouse import DataFile
-from millrace.lakehouse.compacting import fitted
+from millrace.lakehouse.compacting import fitted, written_as
 from millrace.lakehouse.table import DATA
 from millrace.sinks import lake_merging as merging
 from millrace.sinks.contract import DIFF, Feed
@@ -65,22 +65,41 @@ class Here:
 
     def __init__(self, merger: Merging) -> None:
         self.table, self.key, self._merger = merger.table, list(merger.key), merger
+        self._last: int | None = None
+        self._unseen = 0
+
+    @property
+    def likely(self) -> bool:
+        """Whether the next epoch has few keys, if it is like the last one: then nobody has to count them first."""
+        return self._last is not None and self._last <= KEYS_HERE // 4
 
     def merged(
-        self, rows: DataFrame, feed: Feed, columns: StructType, count: int, spans: Sequence[Span], folder: str
+        self,
+        rows: DataFrame,
+        feed: Feed,
+        columns: StructType,
+        folder: str,
+        told: tuple[int, Sequence[Span]] | None = None,
     ) -> tuple[list[str], list[str]] | None:
-        """The files that were written, and those that they replace; None if it is more than can be done here."""
+        """The files that were written, and those that they replace; None if it is more than can be done here. `told` is
+        how many keys there are and between which values, where somebody has looked."""
         kinds = {each.name: each.dataType for each in columns.fields}
-        if count > KEYS_HERE or any(isinstance(kind, _NESTED) for kind in kinds.values()):
+        if told is not None:
+            self._last = told[0]
+        nested = any(isinstance(kind, _NESTED) for kind in kinds.values())
+        if nested or (told or (0,))[0] > KEYS_HERE or not all(type(kinds[name]) in _EXACT for name in self.key):
             return None
         files = self.table.files()
-        within = [each for each in files if merging.overlaps(each, self.key, spans)]
-        if not all(type(kinds[name]) in _EXACT for name in self.key) or merging.bytes_of(within) > BYTES_HERE:
+        if told is not None and self._too_much(files, told[1]):
             return None
-        if not count:
-            return [], []
         epoch = shaped(rows, feed, columns, DIFF).toArrow()
-        keys = epoch.select(self.key)
+        keys, self._last = epoch.select(self.key), epoch.num_rows
+        if not self._last:
+            return [], []
+        spans = spans_of(keys) if told is None else told[1]
+        if self._last > KEYS_HERE or self._too_much(files, spans):
+            return None
+        within = [each for each in files if merging.overlaps(each, self.key, spans)]
         if len(self.key) > 1 and any(column.null_count for column in keys.columns):
             return None  # to a join of Arrow's, null is not null
         if len(self.key) == 1 and spans[0] is not None:
@@ -97,11 +116,7 @@ class Here:
         within: Sequence[DataFile],
         folder: str,
     ) -> tuple[list[str], list[str]] | None:
-        old = [
-            each
-            for each, held in zip(within, self._each(within, lambda one: self._any(one, keys)), strict=True)
-            if held
-        ]
+        old = self._touched(within, keys)
         taken, anew = self._merger.taken(old, files)
         if anew and merging.bytes_of(taken) > SORTED_HERE:
             return None
@@ -155,6 +170,20 @@ class Here:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(act, files))
 
+    def _too_much(self, files: Sequence[DataFile], spans: Sequence[Span]) -> bool:
+        return merging.bytes_of([each for each in files if merging.overlaps(each, self.key, spans)]) > BYTES_HERE
+
+    def _touched(self, within: Sequence[DataFile], keys: pyarrow.Table) -> Sequence[DataFile]:
+        """Those that hold one of the keys; all of them for some epochs after a look that found nearly all."""
+        if self._unseen:
+            self._unseen -= 1
+            return within
+        found = self._each(within, lambda one: self._any(one, keys))
+        old = [each for each, held in zip(within, found, strict=True) if held]
+        if within and merging.bytes_of(old) > merging.NEARLY_ALL * merging.bytes_of(within):
+            self._unseen = merging.UNSEEN
+        return old
+
     def _any(self, file: DataFile, keys: pyarrow.Table) -> bool:
         """Whether one of the keys is in a file, by its key's columns alone."""
         return bool(held(self._read(file, self.key), keys).any())
@@ -176,9 +205,20 @@ class Here:
     def _write(self, rows: pyarrow.Table, path: str) -> None:
         from pyarrow import parquet
 
-        place, options = self.table.place, {"compression": "snappy", "store_schema": False}
-        where = place.arrow(path)
-        parquet.write_table(rows, where, row_group_size=_ROWS_A_GROUP, filesystem=place.filesystem, **options)
+        place, where = self.table.place, self.table.place.arrow(path)
+        options = {"filesystem": place.filesystem, **written_as(rows)}
+        parquet.write_table(rows, where, row_group_size=_ROWS_A_GROUP, **options)
+
+
+def spans_of(keys: pyarrow.Table) -> list[Span]:
+    """Between which values the keys are; None where nothing can be said."""
+    import pyarrow.compute as compute
+
+    found: list[Span] = []
+    for column in keys.columns:
+        told = compute.min_max(column).as_py() if not column.null_count else {"min": None}
+        found.append((told["min"], told["max"]) if type(told["min"]) in merging.ORDERED else None)
+    return found
 
 
 def held(rows: pyarrow.Table, keys: pyarrow.Table) -> Any:

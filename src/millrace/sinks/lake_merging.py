@@ -42,11 +42,11 @@ MOST_DEEP = 5
 BROADCAST_KEYS = 500_000
 _KEYS_HERE = 20_000
 # Where so much of what was looked through had to be written again, so many epochs do not look.
-_NEARLY_ALL = 0.8
-_UNSEEN = 9
+NEARLY_ALL = 0.8
+UNSEEN = 9
 _KEY = "__key"
 # Values of which the order is the same in files, in Spark and in Python.
-_ORDERED = (int, str, date, Decimal)
+ORDERED = (int, str, date, Decimal)
 Span = tuple[Any, Any] | None
 
 
@@ -102,7 +102,7 @@ class Merging:
         found = held.join(merge.shared_keys(), merge.same(held), "left_semi").select(PART).distinct().collect()
         touched = {self._relative(str(place)) for (place,) in found}
         old = [each for each in within if each.path in touched]
-        self._unseen = _UNSEEN if bytes_of(old) > _NEARLY_ALL * bytes_of(within) else 0
+        self._unseen = UNSEEN if bytes_of(old) > NEARLY_ALL * bytes_of(within) else 0
         return old
 
     def _relative(self, place: str) -> str:
@@ -173,7 +173,7 @@ def spans_of(keys: DataFrame) -> tuple[int, list[Span]]:
     spans: list[Span] = []
     for place in range(len(names)):
         low, high, known = told[3 * place : 3 * place + 3]
-        ordered = type(low) in _ORDERED and known == count
+        ordered = type(low) in ORDERED and known == count
         spans.append((low, high) if ordered else None)
     return count, spans
 
@@ -205,7 +205,7 @@ def _depth(files: Sequence[DataFile], name: str, partition_by: Sequence[str]) ->
     """The greatest number of files, of the same part of the table, that may all hold one key."""
     alike: dict[tuple[str, ...], list[tuple[Any, Any]]] = defaultdict(list)
     for each in files:
-        if name in each.low and name in each.high and type(each.low[name]) in _ORDERED:
+        if name in each.low and name in each.high and type(each.low[name]) in ORDERED:
             part = tuple(repr(each.low.get(column)) for column in partition_by)
             alike[part].append((each.low[name], each.high[name]))
     deep = 0

@@ -50,6 +50,7 @@ class LakeWriter(Writer):
         self._turn = threading.Lock()
         self._keeping = Keeping(sink, settings, f"{slug(flow)}.compacted", self._turn, keyed=bool(feed.key))
         self._next: Committed | None = None
+        self._came: int | None = None
         self._figures: Mapping[str, float] = {}
         try:
             with failing(sink):
@@ -84,6 +85,8 @@ class LakeWriter(Writer):
 
     def _look(self) -> int:
         files, debt_files = self._table.files(), debt(self._table)
+        new = set(self._next.files) if self._next is not None else set()
+        self._came = sum(each.rows for each in files if each.path in new)
         bytes_ = sum(each.size_bytes for each in files)
         self._figures = {"files": len(files), "bytes": bytes_, "debt_files": debt_files}
         return debt_files
@@ -128,8 +131,10 @@ class LakeWriter(Writer):
         return grown.widened and not self._table.grows
 
     def _appended(self, rows: DataFrame, grown: Growth, folder: str) -> tuple[list[str], list[str]]:
-        count, old = rows.count(), self._table.files() if self._rewrites(grown) else []
-        if not count and not old:
+        # To count them first is to compute them twice: an epoch is taken to be like the last one.
+        count = rows.count() if self._came is None else 2 * self._came
+        old = self._table.files() if self._rewrites(grown) else []
+        if self._came is None and not count and not old:
             return [], []
         new = shaped(rows, self._feed, grown.columns)
         frame = new.unionByName(read(new, self._table, old, grown.columns)) if old else new
@@ -138,11 +143,13 @@ class LakeWriter(Writer):
 
     def _merged(self, rows: DataFrame, grown: Growth, folder: str) -> tuple[list[str], list[str]]:
         """The rows that came, and those of the files that hold a key of the epoch, without these keys."""
+        rewrites, given = self._rewrites(grown), (rows, self._feed, grown.columns, folder)
+        if self._here.likely and not rewrites and (here := self._here.merged(*given)) is not None:
+            return here
         rows.persist()  # each use would compute the last row of each key again
         try:
-            rewrites, (count, spans) = self._rewrites(grown), self._merging.told(rows)
-            here = None if rewrites else self._here.merged(rows, self._feed, grown.columns, count, spans, folder)
-            if here is not None:
+            count, spans = self._merging.told(rows)
+            if not rewrites and (here := self._here.merged(*given, (count, spans))) is not None:
                 return here
             merge = self._merging.of(rows, grown.columns, count, spans, everything=rewrites)
             if not merge.count and not merge.old:
