@@ -13,6 +13,7 @@ import pytest
 from millrace import config, local
 from millrace.config import Settings
 from tests import debian
+from tests.lakehouse.buckets import in_bucket
 from tests.rotation import is_turn
 from tests.shop import Shop, opened
 
@@ -24,6 +25,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Of every JVM that a test starts: they live for seconds or minutes, in which the second compiler takes more than it
 # gives. A start of `millrace run` with a view and its first answers take 0.6 of the CPU without it.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# For the S3 that is started here, which takes any; a JVM has the environment that it is started with.
+os.environ |= {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace"}
 
 # No test is about seconds: on a machine that is busy any example may take some.
 hypothesis.settings.register_profile(
@@ -68,6 +72,12 @@ def postgres(settings: Settings) -> str:
 @pytest.fixture(scope="session")
 def valkey(settings: Settings) -> str:
     return local.up(settings, ("valkey",))["valkey"]
+
+
+@pytest.fixture(scope="session")
+def bucket(settings: Settings) -> Settings:
+    """The same project, whose lake is in a bucket."""
+    return in_bucket(settings, "mill/lake")
 
 
 @pytest.fixture(scope="session")

@@ -158,13 +158,17 @@ def test_features(play: Any) -> None:
 
 @pytest.mark.spark
 def test_lakehouse(play: Any) -> None:
-    _, reading = blocks("lakehouse.md")
+    _, reading, streaming = blocks("lakehouse.md")
     names: dict[str, Any] = {}
     exec(reading, names)
     p = play(names["app"])
     p.lake(names["products"], "id long, name string", [{"id": 7, "name": "tea"}])
     p.feed(names["orders"], [{"id": 1, "product": 7, "at": "10:00"}])
     p.expect(names["named"], [{"id": 1, "name": "tea"}])
+    exec(streaming, names)
+    p = play(names["app"])
+    p.feed(names["orders"], [{"id": n, "amount": 50 * n, "at": "10:00"} for n in (1, 2, 3)])
+    p.expect(names["large"], [{"id": 3, "amount": 150}])
 
 
 @pytest.mark.spark

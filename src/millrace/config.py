@@ -34,37 +34,19 @@ from millrace.errors import (
 FILE = "millrace.toml"
 STATE_FOLDER = ".millrace"
 LAKE_FOLDER = "lake"
+REGION = "us-east-1"
 
 # Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
 _SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
 _NAMED_URL = re.compile(r"MILLRACE_(DATABASES|QUEUES|SINKS)_([A-Z0-9_]+)_URL")
 # Set by Millrace itself: the marks of local servers (see `local/process.py`).
 OWN_VARIABLES = ("MILLRACE_PROJECT", "MILLRACE_SERVER")
-VARIABLES = (
-    "MILLRACE_CACHE",
-    "MILLRACE_PREFIX",
-    "MILLRACE_KAFKA_BOOTSTRAP",
-    "MILLRACE_CONNECT_URL",
-    "MILLRACE_REGISTRY_URL",
-    "MILLRACE_VIEWS_URL",
-    "MILLRACE_LAKE_FOLDER",
-    "MILLRACE_LAKE_CATALOG",
-    "MILLRACE_SPARK_MASTER",
-    "MILLRACE_SPARK_CHECKPOINTS",
-    "MILLRACE_RUN_APP",
-    "MILLRACE_RUN_SHOW",
-    "MILLRACE_RUN_METRICS",
-    "MILLRACE_RUN_LOG",
-    "MILLRACE_RUN_OWED_MB",
-    "MILLRACE_VIEWS_READ_URL",
-    "MILLRACE_SERVE_LISTEN",
-    "MILLRACE_SERVE_ORIGINS",
-    "MILLRACE_SERVE_HOSTS",
-    "MILLRACE_SERVE_TOKENS",
-    "MILLRACE_SERVE_REQUESTS_PER_S",
-    "MILLRACE_SERVE_SOCKETS",
-    *OWN_VARIABLES,
-)
+_NAMES = """
+    CACHE PREFIX KAFKA_BOOTSTRAP CONNECT_URL REGISTRY_URL VIEWS_URL LAKE_FOLDER LAKE_CATALOG LAKE_ENDPOINT
+    LAKE_REGION LAKE_TOKEN SPARK_MASTER SPARK_CHECKPOINTS RUN_APP RUN_SHOW RUN_METRICS RUN_LOG RUN_OWED_MB
+    VIEWS_READ_URL SERVE_LISTEN SERVE_ORIGINS SERVE_HOSTS SERVE_TOKENS SERVE_REQUESTS_PER_S SERVE_SOCKETS
+"""
+VARIABLES = (*(f"MILLRACE_{name}" for name in _NAMES.split()), *OWN_VARIABLES)
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")
 SECTIONS = (
     "prefix", "kafka", "connect", "registry", "views", "lake", "databases", "queues", "sinks", "spark", "run", "serve",
@@ -121,11 +103,16 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Lake:
-    """`folder` is one that the driver and, on a cluster, every executor mounts; without it, `lake` in the project's.
-    `catalog` is the PostgreSQL that knows the Iceberg tables; without it, the project's own."""
+    """`folder` is one that the driver and, on a cluster, every executor mounts; without it, `lake` in the project's. Or
+    tables are in a `bucket` of S3 (`s3://…`): Amazon's in `region`, or the one at `endpoint`. `catalog` is the
+    PostgreSQL or the REST service, with its `token`, that knows the Iceberg tables; without it, the project's own."""
 
     folder: Path | None = None
     catalog: Secret | None = None
+    bucket: str | None = None
+    endpoint: str | None = None
+    region: str = REGION
+    token: Secret | None = None
 
 
 @dataclass(frozen=True)
@@ -293,7 +280,7 @@ class _Reader:
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
         views = self._section("views", ("url", "read_url"))
-        lake = self._section("lake", ("folder", "catalog"))
+        lake = self._section("lake", ("folder", "catalog", "endpoint", "region", "token"))
         spark = self._section("spark", ("master", "checkpoints", "options"))
         run = self._section("run", ("app", "show", "metrics", "log", "owed_mb"))
         prefix = self._text(self.raw, "prefix") or ""
@@ -341,11 +328,24 @@ class _Reader:
         return (self.path.parent / Path(text).expanduser()).resolve() if text else None
 
     def _lake(self, table: dict[str, Any]) -> Lake:
-        url = self._text(table, "lake.catalog")
-        if url and not url.startswith(("postgresql:", "env:", "file:")):
-            reason = "the catalog of Iceberg tables is a PostgreSQL, which many can write to at a time"
-            raise self._invalid("lake.catalog", reason, "write it as postgresql://user@host:port/name")
-        return Lake(self._folder(table, "lake.folder"), self._secret("lake.catalog", url) if url else None)
+        url, token, place = (self._text(table, f"lake.{name}") for name in ("catalog", "token", "folder"))
+        if url and not url.startswith(("postgresql:", "http:", "https:", "env:", "file:")):
+            reason = (
+                "the catalog of Iceberg tables is a PostgreSQL or a REST service, which many can write to at a time"
+            )
+            raise self._invalid("lake.catalog", reason, "write it as postgresql://user@host:port/name or https://host")
+        bucket = place.rstrip("/") if place and place.startswith("s3://") else None
+        endpoint = self._text(table, "lake.endpoint") or self.environ.get("AWS_ENDPOINT_URL")
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise self._invalid("lake.endpoint", "it is no address of an S3", "write it as https://host:port")
+        return Lake(
+            None if bucket else self._folder(table, "lake.folder"),
+            self._secret("lake.catalog", url) if url else None,
+            bucket,
+            endpoint.rstrip("/") if endpoint else None,
+            self._text(table, "lake.region") or self.environ.get("AWS_REGION") or REGION,
+            self._secret("lake.token", token) if token else None,
+        )
 
     def _listen(self, table: dict[str, Any], key: str) -> Listen | None:
         name = key.rpartition(".")[2]

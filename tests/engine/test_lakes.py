@@ -104,6 +104,41 @@ def test_what_a_sink_writes_comes_before_what_reads_it() -> None:
         app.graph()
 
 
+def test_what_streams_from_the_lake_comes_after_what_writes_it() -> None:
+    app = App("shop")
+    changes = app.topic("changes", PRODUCTS)
+    changes.to(mr.lake("products"))
+    added = app.lake("products", PRODUCTS)
+    app.stream(added, name="named")(lambda rows: rows)
+    graph = app.graph()
+    assert [each.name for each in graph.lake_topics] == ["shop.lake.products"]
+    flows = {flow.name: flow for flow in flows_of(graph)}
+    assert flows["changes"].feeds(flows["named"])
+    app.stream(added, name="round")(lambda rows: rows).to(mr.lake("products", name="again"))
+    with pytest.raises(CycleFound, match=r"round -> again -> shop\.lake\.products"):
+        app.graph()
+
+
+@pytest.mark.server
+@pytest.mark.turn(1, 2)
+def test_what_is_appended_flows_once(project: Project, spark: SparkSession) -> None:
+    """One app fills the table and lets it flow; run to the end twice, then until stopped."""
+    app = App("shop")
+    changes = app.topic("changes", PRODUCTS, partitions=1)
+    changes.to(mr.lake("products"))
+    app.stream(app.lake("products", PRODUCTS), name="named", key="id")(lambda rows: rows)
+    project.log.topics.create("changes", partitions=1)
+    for number in range(2):
+        values = [{"id": 10 * number + each, "name": f"tea {each}"} for each in range(3)]
+        project.write("changes", [json.dumps(value).encode() for value in values])
+        once(spark, project.settings, app)
+        assert [key for key, _ in told(project)] == [0, 1, 2, 10, 11, 12][: 3 * number + 3]
+    with Run(app, project.settings, spark=spark) as run:
+        project.write("changes", [b'{"id": 20, "name": "milk"}'])
+        until(lambda: run.poll() is not None and len(told(project)) == 7, "seven rows", 240)
+    assert told(project)[-1] == (20, "milk")
+
+
 def test_the_catalog_is_started_for_tables_that_have_one(tmp_path: Path) -> None:
     here = config.load(tmp_path)
     assert servers_of(app_of().graph(), here) == ("kafka",)

@@ -137,6 +137,16 @@ MISTAKES: dict[str, tuple[type[MillraceError], Callable[[App, Topic], Any], str]
         "another app",
     ),
     "lake tables alone": (errors.InputStill, lambda app, _: app.stream(app.lake("x"))(passes), "--from lake"),
+    "a version of a lake table that streams": (
+        errors.OptionInvalid,
+        lambda app, _: app.lake("x", "id long", version=1),  # type: ignore[call-overload]
+        "goes on with what is added",
+    ),
+    "a topic's option for a table that stands still": (
+        errors.OptionInvalid,
+        lambda app, _: app.lake("x", time="at"),  # type: ignore[call-overload]
+        "give the columns too",
+    ),
     "a lake table twice": (errors.NameTaken, lambda app, _: [app.lake("x") for _ in range(2)], "lake/x"),
     "no name of a lake table": (errors.OptionInvalid, lambda app, _: app.lake("x.y"), "`millrace lake list`"),
     "no version of a lake table": (

@@ -24,9 +24,10 @@ from millrace.config import Settings
 from millrace.lakehouse import Catalog, LakeTable
 from millrace.lakehouse.asking import connected, words
 from millrace.lakehouse.compacting import compact
-from millrace.sinks import DIFF, VERSION, Epoch, Feed, Writer, lake_merging
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, Writer, lake_here, lake_merging
 from millrace.sinks import lake_writer as writing
 from millrace.sinks.lake import Lake, lake
+from tests.lakehouse.buckets import in_bucket
 
 KEYS = 60
 MOST_CHANGES = 25
@@ -177,7 +178,7 @@ class Fuzz:
     def faults(self) -> list[str]:
         self.shut()
         found = []
-        with Catalog(self.settings).opened(self.sink.table) as table, connected() as connection:
+        with Catalog(self.settings).opened(self.sink.table) as table, connected(place=table.place) as connection:
             for version in table.versions():
                 known = [number for number in self.versions if number <= version.number]
                 wanted = self.versions[max(known)] if known else {}
@@ -194,7 +195,7 @@ class Fuzz:
         with contextlib.closing(self.sink.open(self.settings, FLOW, self._feed(), self.folder / self.sink.name)):
             pass  # which removes what was left
         known = {each.note.folder for each in table.versions() if each.note is not None}
-        folders = {f"{FLOW}/{path.name}" for path in (table.folder / "data" / FLOW).iterdir()}
+        folders = {f"{FLOW}/{name}" for name in table.place.names(f"data/{FLOW}")}
         return [f"{self.kind} {self.seed}: {each} is in no version" for each in folders - known]
 
     def _feed(self) -> Feed:
@@ -207,11 +208,14 @@ def _measured(draw: random.Random) -> Iterator[None]:
     drawn = {"SMALL_BYTES": (0, 2_500, 4_000_000), "ROWS_A_CORE": (4, 50_000), "BYTES_A_FILE": (2_000, 32_000_000)}
     drawn |= {"MOST_SMALL": (2, 8), "MOST_DEEP": (1, 5), "BROADCAST_KEYS": (0, 500_000)}
     before = {name: getattr(lake_merging, name) for name in drawn}
+    here = lake_here.KEYS_HERE
     try:
         for name, values in drawn.items():
             setattr(lake_merging, name, draw.choice(values))
+        lake_here.KEYS_HERE = draw.choice((0, here))  # by Spark, or by the driver
         yield
     finally:
+        lake_here.KEYS_HERE = here
         for name, value in before.items():
             setattr(lake_merging, name, value)
 
@@ -237,11 +241,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--s3", action="store_true", help="in a bucket of the local S3")
     args = parser.parse_args()
     wrong = []
     with tempfile.TemporaryDirectory(prefix="millrace-fuzz-") as name:
         settings = config.load(Path(name))
-        with local.held(settings, ("postgres",)):
+        with local.held(settings, ("postgres", "s3proxy") if args.s3 else ("postgres",)):
+            settings = in_bucket(settings, "mill/fuzz") if args.s3 else settings
             spark = session(settings, "local[2]", "fuzz")
             for seed in range(args.first, args.first + args.seeds):
                 for kind in ("delta", "iceberg"):

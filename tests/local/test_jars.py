@@ -67,7 +67,7 @@ def is_right(path: Path) -> bool:
 
 def test_the_lock_has_every_group() -> None:
     platforms = {f"postgres-{name}" for name in ("linux-amd64", "linux-arm64v8", "darwin-amd64", "darwin-arm64v8")}
-    servers = {"kafka", "debezium", "opensearch", "elasticsearch", "apicurio", "s3proxy"}
+    servers = {"kafka", "debezium", "opensearch", "elasticsearch", "apicurio", "s3proxy", "iceberg-rest"}
     assert set(jars.read()) == {"spark"} | servers | platforms
     assert len(jars.read()["spark"]) == 5
 

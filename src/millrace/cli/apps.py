@@ -243,7 +243,9 @@ def servers_of(graph: Graph, settings: Settings) -> tuple[str, ...]:
     if graph.views and settings.views.url is None:
         wanted.append("postgres")
     wanted += [server for delivery in graph.deliveries for server in delivery.sink.servers(settings)]
-    formats = [Catalog(settings).format(each.table) for each in graph.nodes if isinstance(each, LakeInput)]
+    read = [each.table for each in graph.nodes if isinstance(each, LakeInput)]
+    read += [each.lake for each in graph.lake_topics if each.lake is not None]
+    formats = [Catalog(settings).format(table) for table in read]
     if "iceberg" in formats and settings.lake.catalog is None:
         wanted.append("postgres")
     return tuple(dict.fromkeys(wanted))

@@ -134,7 +134,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> None:
         columns = {each.name: each.dataType.simpleString() for each in table.columns.fields}
         facts: dict[str, Any] = {
             **_summary(table),
-            "folder": str(table.folder),
+            "folder": table.place.url,
             "partition_by": list(table.partition_by),
             "history_bytes": size_bytes(table) - sum(each.size_bytes for each in files),
             "small_files": sum(each.size_bytes < SMALL_BYTES for each in files),

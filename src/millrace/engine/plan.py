@@ -70,7 +70,11 @@ class Flow:
         outputs: set[object] = {stream.output for stream in self.streams} | {self.view}
         if self is other:
             return False
-        lakes = any(feeds(sink, lake) for sink in self.sinks for lake in other.lakes)
+        tables: tuple[LakeInput | Topic, ...] = (
+            *other.lakes,
+            *(source for source in other.reads if isinstance(source, Topic)),
+        )
+        lakes = any(feeds(sink, table) for sink in self.sinks for table in tables)
         return lakes or any(source in outputs for source in other.reads)
 
 

@@ -39,7 +39,7 @@ from millrace.engine.session import close, has_ended, jvm_ended, jvm_lives, kill
 from millrace.engine.sources import Source
 from millrace.engine.standing import NOT_STARTED, Board, Standing, State, tell_troubles
 from millrace.engine.tending import Tending
-from millrace.engine.traffic import TrafficThread, renew
+from millrace.engine.traffic import Maker, makers_of, renew
 from millrace.engine.waiting import Waiting
 from millrace.errors import (
     DeadLettersOwed,
@@ -96,7 +96,7 @@ class Run:
     graph: Graph = field(init=False)
     flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
     aside: dict[str, Path] = field(default_factory=dict, init=False)
-    makers: list[TrafficThread] = field(default_factory=list, init=False)
+    makers: list[Maker] = field(default_factory=list, init=False)
     standings: dict[str, Standing] = field(default_factory=dict, init=False)
     failed: dict[str, MillraceError] = field(default_factory=dict, init=False)
     _troubled: dict[str, MillraceError] = field(default_factory=dict, init=False)
@@ -161,7 +161,7 @@ class Run:
             self.replay = self.replay.begin(self._folder(self.planned[0]).parent, self._log)
             self.once = self.once or self.replay.until is not None
         for topic in self.graph.topics:
-            self._log.topics.ensure(topic.name, partitions=topic.partitions)
+            self._log.topics.ensure(topic.name, partitions=topic.partitions, retention=topic.retention)
 
     def start(self) -> None:
         self.prepare()
@@ -175,8 +175,8 @@ class Run:
             self._places.start()
             self._keeping.begin(self.spark)
         self._start_ready()
-        if self.traffic and self.replay is None:
-            self.makers = [TrafficThread(traffic, self._log) for traffic in self.graph.traffic]
+        if self.replay is None:
+            self.makers = makers_of(self.graph, self._log, traffic=self.traffic, lakes=not (self.once or self.trial))
             for maker in self.makers:
                 maker.start()
 
@@ -192,7 +192,7 @@ class Run:
         for flow in have_read:
             self._let_flow_go(flow.flow)
             self._waiting.add_read(flow.flow)
-        renew(self.makers, self._log)
+        renew(self.makers)
         if time.monotonic() - self._locks_seen > _LOCK_LOOK_S:
             self._check_locks()
             self._locks_seen = time.monotonic()
@@ -355,7 +355,7 @@ class Run:
                 raise failure
         for error in () if self._raised else (*self.failed.values(), *self._troubled.values()):
             raise error
-        renew(self.makers, self._log)
+        renew(self.makers)
 
     def _let_go(self) -> None:
         for flow in self.flows.values():

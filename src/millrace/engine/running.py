@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millrace import durations
-from millrace.engine import definition, failures, realtime, view_outlet, viewing
+from millrace.engine import definition, failures, lake_topics, realtime, view_outlet, viewing
 from millrace.engine.definition import AnySource
 from millrace.engine.delivering import Delivering
 from millrace.engine.epochs import offsets_in
@@ -183,6 +183,8 @@ def start(
             # An epoch that was begun is done again, and what it has delivered stays.
             begun = epochs(folder / definition.CHECKPOINT / "offsets")
             view_outlet.begin(flow.view, folder, log, afresh=not begun)
+        if once and replay is None:
+            lake_topics.catch_up(flow, log)
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
         if made.slots:
             realtime.check_slots(spark, flow, made.slots, slots_taken)

@@ -1,4 +1,4 @@
-"""Made-up events, written by threads of the driver while an app runs."""
+"""What threads of the driver write to topics while an app runs: made-up events, and rows of lake tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import threading
 import time
 from datetime import UTC, datetime
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from millrace.engine.failures import first_line
+from millrace.engine.lake_topics import LakeThread
 from millrace.errors import MillraceError, ServerError, TrafficFailed
-from millrace.flow import Traffic
+from millrace.flow import Graph, Traffic
 from millrace.flow.keys import record_key
 from millrace.flow.loading import user_line
 from millrace.log import Log
@@ -40,6 +41,13 @@ class TrafficThread(threading.Thread):
             self._failure = error
         except Exception as error:
             self._failure = self._failed(error)
+
+    @property
+    def told(self) -> str:
+        return f"made-up traffic {self.traffic.name}"
+
+    def again(self) -> TrafficThread:
+        return TrafficThread(self.traffic, self._log)
 
     def failure(self) -> MillraceError | None:
         """Why it ended by itself, if it did."""
@@ -80,13 +88,35 @@ class TrafficThread(threading.Thread):
         return TrafficFailed(name=self.traffic.name, kind=kind, reason=reason, where=where)
 
 
-def renew(makers: list[TrafficThread], log: Log) -> None:
+class Maker(Protocol):
+    """A thread that writes to topics beside the flows. `told` is what a person calls it."""
+
+    @property
+    def told(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def stop(self, timeout_s: float) -> None: ...
+
+    def failure(self) -> MillraceError | None: ...
+
+    def again(self) -> Maker: ...
+
+
+def makers_of(graph: Graph, log: Log, *, traffic: bool, lakes: bool) -> list[Maker]:
+    """Made-up traffic, and what follows tables of the lake: unless each flow's are brought up to date as it starts, or
+    somebody else feeds them."""
+    found: list[Maker] = [TrafficThread(each, log) for each in graph.traffic if traffic]
+    return [*found, *(LakeThread(each, log) for each in graph.lake_topics if lakes)]
+
+
+def renew(makers: list[Maker]) -> None:
     """Raises what a maker's function raised. One that met a server's trouble begins anew, as flows do."""
     for place, maker in enumerate(makers):
         failure = maker.failure()
         if isinstance(failure, ServerError):
-            _logger.warning("made-up traffic %s begins anew: %s", maker.traffic.name, failure)
-            makers[place] = TrafficThread(maker.traffic, log)
+            _logger.warning("%s begins anew: %s", maker.told, failure)
+            makers[place] = maker.again()
             makers[place].start()
         elif failure is not None:
             raise failure

@@ -33,7 +33,8 @@ class InputStill(UserError):
     code = "MR-INPUT-STILL"
     text = "{name!r} reads lake tables alone, which stand still while a flow runs"
     fix = (
-        "give it a topic, table or stream too; to have the past of a topic flow again, archive it and use "
+        "give it a topic, table or stream too, or let what is appended to the table flow: "
+        'app.lake("orders", "id long, …"); to have the past of a topic flow again, archive it and use '
         "`millrace run --from lake`, or `millrace lake restore`"
     )
 

@@ -20,7 +20,19 @@ class LakeTaken(UserError):
 class LakeCatalogUnreachable(ServerError):
     code = "MR-LAKE-CATALOG-UNREACHABLE"
     text = "the catalog of the Iceberg tables does not answer ({reason})"
-    fix = "start it with `millrace up postgres`, or mend [lake] catalog in millrace.toml"
+    fix = "start it, with `millrace up postgres` if it is the project's own, or mend [lake] catalog in millrace.toml"
+
+
+class LakeKeysMissing(UserError):
+    code = "MR-LAKE-KEYS-MISSING"
+    text = "the lake is in {url}, and the environment has no {names}"
+    fix = "set both for this process and, on a cluster, for its executors"
+
+
+class LakeStoreUnreachable(ServerError):
+    code = "MR-LAKE-STORE-UNREACHABLE"
+    text = "the lake at {url} cannot be reached ({reason})"
+    fix = "see whether the bucket is there and the keys of the environment may use it, and mend [lake] in millrace.toml"
 
 
 class LakeTableUnknown(UserError):
@@ -42,6 +54,20 @@ class LakeNotPlain(UserError):
         "columns other names"
     )
     fix = "let that program write the table's files anew, or ask the table with `millrace lake query`"
+
+
+class LakeNotAppended(UserError):
+    code = "MR-LAKE-NOT-APPENDED"
+    text = "version {version} of lake table {table!r} takes rows away, and a stream of it could not say which"
+    fix = (
+        "let only tables flow that rows are added to; of one with a key, read its source, or the table beside a stream"
+    )
+
+
+class LakeFollowingGap(UserError):
+    code = "MR-LAKE-FOLLOWING-GAP"
+    text = "topic {topic!r} follows lake table {table!r} up to version {version}, which is gone: it has {known}"
+    fix = "delete the topic and start the app with --fresh, and keep versions for longer (`keep`) than it stands still"
 
 
 class LakeQueryInvalid(UserError):

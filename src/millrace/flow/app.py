@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from millrace import durations
 from millrace.capture.definition import HISTORY, capture
@@ -24,6 +24,7 @@ from millrace.flow import schema as schemas
 from millrace.flow import topics, views
 from millrace.flow.deliveries import Delivered, Delivery
 from millrace.flow.graph import Graph
+from millrace.flow.lake_inputs import lake_input
 from millrace.flow.lakes import LakeInput
 from millrace.flow.nodes import (
     PARTITIONS,
@@ -151,19 +152,34 @@ class App:
         self._add(table)
         return table
 
-    def lake(self, table: str, *, version: int | None = None) -> LakeInput:
-        """A table of the lake as an input beside others that stream: the function is given a batch DataFrame with the
-        rows of the table's newest version when the flow is started, or of that `version`, for as long as it runs."""
-        where = caller()
-        from millrace.lakehouse.catalog import NAME
+    @overload
+    def lake(self, table: str, *, version: int | None = None) -> LakeInput: ...
 
-        if not isinstance(table, str) or not NAME.fullmatch(table):
-            remedy = "name a table as `millrace lake list` shows it"
-            raise OptionInvalid(name="app.lake", option="table", given=table, remedy=remedy, where=where)
-        if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
-            remedy = f"a number that `millrace lake history {table}` shows"
-            raise OptionInvalid(name="app.lake", option="version", given=version, remedy=remedy, where=where)
-        found = LakeInput(table, version, where)
+    @overload
+    def lake(
+        self,
+        table: str,
+        schema: str,
+        *,
+        time: str | None = None,
+        lateness: Duration | Lateness | None = None,
+        idle: Duration = IDLE,
+        ahead: Duration | None = AHEAD,
+        partitions: int = PARTITIONS,
+    ) -> Topic: ...
+
+    def lake(
+        self, table: str, schema: str | None = None, *, version: int | None = None, **options: Any
+    ) -> LakeInput | Topic:
+        """A table of the lake as an input beside others that stream: the function is given a batch DataFrame with the
+        rows of the table's newest version when the flow is started, or of that `version`, for as long as it runs.
+
+        With a `schema`, of the columns that are wanted, it streams instead: first the rows of the newest version, then
+        what each version adds, each row once. The table has to be one that rows are only added to. While the app runs
+        they are written to a topic, `APP.lake.TABLE`, which is read like any other; the options are those of a topic.
+        """
+        where = caller()
+        found = lake_input(self.name, table, schema, version, options, where)
         self._add(found)
         return found
 

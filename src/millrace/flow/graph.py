@@ -69,6 +69,11 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, Delivery))
 
     @property
+    def lake_topics(self) -> tuple[Topic, ...]:
+        """Those that are fed from tables of the lake."""
+        return tuple(topic for topic in self.topics if topic.lake is not None)
+
+    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Traffic))
 
@@ -132,14 +137,15 @@ def _edges(node: Node, nodes: Iterable[Node]) -> tuple[Edge, ...]:
     if isinstance(node, Database):
         tables = [each for each in nodes if isinstance(each, Table | Changes)]
         return tuple(Edge(node, each) for each in tables if _captured(each) is node.capture)
-    if isinstance(node, LakeInput):
+    if isinstance(node, LakeInput) or (isinstance(node, Topic) and node.lake is not None):
         return tuple(Edge(each, node) for each in nodes if isinstance(each, Delivery) and feeds(each, node))
     return ()
 
 
-def feeds(delivery: Delivery, lake: LakeInput) -> bool:
+def feeds(delivery: Delivery, lake: LakeInput | Topic) -> bool:
     """Whether what is delivered there is read here. A version that is named is what it is."""
-    return isinstance(delivery.sink, Lake) and lake.version is None and delivery.sink.table == lake.table
+    table = lake.lake if isinstance(lake, Topic) else lake.table if lake.version is None else None
+    return isinstance(delivery.sink, Lake) and delivery.sink.table == table
 
 
 def _captured(node: Table | Changes) -> Capture | None:

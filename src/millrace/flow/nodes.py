@@ -47,7 +47,8 @@ class Topic(Delivered):
     `time` is the column that says when an event happened, `lateness` how long to wait for events that come late. A
     partition that is silent for `idle_ms` is not waited for; an event more than `ahead_ms` ahead of its arrival (None:
     however far) does not fit. `key` are the columns of which its writers make the record's key, if that is known;
-    `headers` the columns that are headers of the record, as texts, each with the header's name.
+    `headers` the columns that are headers of the record, as texts, each with the header's name. With `lake`, a run
+    writes to it what is appended to that table.
     """
 
     name: str
@@ -60,6 +61,12 @@ class Topic(Delivered):
     ahead_ms: int | None = None
     key: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    lake: str | None = None
+
+    @property
+    def retention(self) -> str | None:
+        """Where a table is followed, how many records there are says which rows they are."""
+        return None if self.lake is None else "forever"
 
 
 @dataclass(frozen=True, eq=False)

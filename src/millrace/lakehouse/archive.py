@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,7 +108,7 @@ def _commit(log: Log, topic: str, table: LakeTable, ends: Mapping[int, int], mos
             epoch = 0 if note is None else note.epoch + 1
             table.commit(Committed(Note(_flow(outside), epoch, entry, folder), [] if path is None else [path]))
         except BaseException:
-            shutil.rmtree(table.folder / DATA / folder, ignore_errors=True)
+            table.place.remove_folder(f"{DATA}/{folder}")
             raise
         return len(records)
     return None
@@ -142,8 +141,10 @@ def _write(table: LakeTable, records: Sequence[Record], folder: str) -> str:
         for each in records
     ]
     path = f"{DATA}/{folder}/records.parquet"
-    (table.folder / path).parent.mkdir(parents=True)
-    parquet.write_table(pyarrow.Table.from_pylist(rows, table.arrow()), table.folder / path, store_schema=False)
+    table.place.make(f"{DATA}/{folder}")
+    where, filesystem = table.place.arrow(path), table.place.filesystem
+    written = pyarrow.Table.from_pylist(rows, table.arrow())
+    parquet.write_table(written, where, store_schema=False, filesystem=filesystem)
     return path
 
 
@@ -185,7 +186,7 @@ def _whole(log: Log, table: LakeTable, live: str, partition: int, end: int) -> I
 
     scan = words(table)
     query = f'SELECT key, value, headers, time FROM {scan} WHERE partition = $number ORDER BY "offset"'  # noqa: S608
-    with connected(scan) as connection:
+    with connected(scan, place=table.place) as connection:
         for batch in connection.execute(query, {"number": partition}).to_arrow_reader():
             for row in batch.to_pylist():
                 yield row["key"], row["value"], _pairs(row["headers"]), row["time"]

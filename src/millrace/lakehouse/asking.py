@@ -12,7 +12,9 @@ from typing import Any
 
 from millrace.config import Settings
 from millrace.errors import ExtraMissing, LakeQueryInvalid, LakeQueryTooSlow
+from millrace.lakehouse.bucket import Bucket
 from millrace.lakehouse.catalog import EXTRA, Catalog, extra
+from millrace.lakehouse.place import Place
 from millrace.lakehouse.table import LakeTable, Version
 
 _EXTENSIONS = {"delta_scan": ("delta",), "iceberg_scan": ("avro", "iceberg")}
@@ -49,7 +51,7 @@ def asked(
     for name in sorted(names & set(catalog.names())):
         with catalog.opened(name) as table:
             scans[name] = words(table, choose(table))
-    with connected(*scans.values()) as connection:
+    with connected(*scans.values(), place=catalog.place) as connection:
         for name, scan in scans.items():
             connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM {scan}')  # noqa: S608 -- our own words
         with _told(catalog), _confined(connection, catalog, limit_s):
@@ -60,7 +62,8 @@ def words(table: LakeTable, version: Version | None = None) -> str:
     """DuckDB's words for reading a version as quickly as can be: its files by their names, where these are the whole
     truth, otherwise by the format's extension."""
     files = table.files(version)
-    if not 0 < len(files) <= MOST_NAMED or not table.bare(version):
+    # From a bucket, the end of each file would be a request of its own.
+    if isinstance(table.place, Bucket) or not 0 < len(files) <= MOST_NAMED or not table.bare(version):
         return table.scan(version)
     from pyarrow import parquet
 
@@ -102,9 +105,9 @@ def _confined(connection: Any, catalog: Catalog, limit_s: float | None) -> Itera
         return
     import duckdb
 
-    folder = str(catalog.folder).replace("'", "''")
+    place, bucket = catalog.place.url.replace("'", "''"), isinstance(catalog.place, Bucket)
     for setting in (
-        f"allowed_directories = ['{folder}/', 'file://{folder}/']",
+        f"allowed_directories = ['{place}/'" + ("]" if bucket else f", 'file://{place}/']"),
         f"memory_limit = '{MEMORY}'",
         "enable_external_access = false",
         "lock_configuration = true",
@@ -121,12 +124,16 @@ def _confined(connection: Any, catalog: Catalog, limit_s: float | None) -> Itera
 
 
 @contextlib.contextmanager
-def connected(*scans: str) -> Iterator[Any]:
-    """A DuckDB of its own, which knows what these words need (`words`); without any, both formats."""
+def connected(*scans: str, place: Place | None = None) -> Iterator[Any]:
+    """A DuckDB of its own, which knows what these words need (`words`); without any, both formats. `place` is where the
+    tables are, if that is not a disk."""
     with extra():
         import duckdb
     with contextlib.closing(duckdb.connect(config=dict(_OPTIONS))) as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        if isinstance(place, Bucket):
+            connection.load_extension(str(_path("httpfs")))
+            connection.execute(place.store.duckdb())
         for function, names in _EXTENSIONS.items():
             if not scans or any(each.startswith(f"{function}(") for each in scans):
                 for name in names:

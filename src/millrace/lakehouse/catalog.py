@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace import local
 from millrace.config import Settings
 from millrace.errors import ExtraMissing, LakeTableUnknown, Where, nearest
+from millrace.lakehouse.bucket import Bucket, Store
+from millrace.lakehouse.place import Disk, Place
 from millrace.lakehouse.table import LakeTable
 
 if TYPE_CHECKING:
@@ -27,7 +30,13 @@ class Catalog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.folder = settings.lake_folder.resolve()
+        self.place = _place(settings)
+
+    @property
+    def folder(self) -> Path:
+        """Of a lake on a disk."""
+        assert isinstance(self.place, Disk)
+        return self.place.folder
 
     def table(self, name: str, format: str) -> LakeTable:  # noqa: A002
         """A table, which need not be there yet."""
@@ -38,24 +47,23 @@ class Catalog:
 
                 from millrace.lakehouse.delta import Delta
 
-                return Delta(name, self.folder / name)
+                return Delta(name, self.place.below(name))
 
             from millrace.lakehouse.iceberg import Iceberg
 
-            return Iceberg(name, self.folder / name, self._known())
+            return Iceberg(name, self.place.below(name), self._known())
 
     def format(self, name: str) -> str | None:
         """None if there is no such table."""
         if not NAME.fullmatch(name):
             return None
-        folder = self.folder / name
-        if (folder / "_delta_log").is_dir():
+        if self.place.has_folder(f"{name}/_delta_log"):
             return "delta"
-        return "iceberg" if (folder / "metadata").is_dir() else None
+        return "iceberg" if self.place.has_folder(f"{name}/metadata") else None
 
     def names(self) -> list[str]:
-        found = self.folder.iterdir() if self.folder.is_dir() else ()
-        return sorted(path.name for path in found if self.format(path.name) is not None)
+        with extra():
+            return [name for name in self.place.names() if self.format(name) is not None]
 
     @contextlib.contextmanager
     def opened(self, name: str, where: Where | None = None) -> Iterator[LakeTable]:
@@ -71,23 +79,35 @@ class Catalog:
             table.close()
 
     def _known(self) -> Known:
-        from pyiceberg.catalog.sql import SqlCatalog
-
         from millrace.lakehouse.iceberg import told
 
-        place = "postgresql+psycopg:" + self._url().partition(":")[2]
-        joint = "&" if "?" in place else "?"
+        url, properties = self._url(), {"warehouse": self.place.spark}
+        if isinstance(self.place, Bucket):
+            properties |= self.place.store.iceberg
         with told("catalog"):
-            return SqlCatalog(
-                "millrace",
-                uri=f"{place}{joint}connect_timeout={CONNECT_S}&application_name=millrace",
-                warehouse=f"file://{self.folder}",
-            )
+            if url.startswith(("http:", "https:")):
+                from pyiceberg.catalog.rest import RestCatalog
+
+                token = self._settings.lake.token
+                return RestCatalog("millrace", uri=url, **properties, **({"token": token.reveal()} if token else {}))
+            from pyiceberg.catalog.sql import SqlCatalog
+
+            place = "postgresql+psycopg:" + url.partition(":")[2]
+            joint = "&" if "?" in place else "?"
+            place += f"{joint}connect_timeout={CONNECT_S}&application_name=millrace"
+            return SqlCatalog("millrace", uri=place, **properties)
 
     def _url(self) -> str:
         if self._settings.lake.catalog is not None:
             return self._settings.lake.catalog.reveal()
         return local.address(self._settings, "postgres").rpartition("/")[0] + f"/{DATABASE}"
+
+
+def _place(settings: Settings) -> Place:
+    lake = settings.lake
+    if lake.bucket is None:
+        return Disk(settings.lake_folder.resolve())
+    return Bucket(lake.bucket, Store(lake.endpoint, lake.region))
 
 
 @contextlib.contextmanager

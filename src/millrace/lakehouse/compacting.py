@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from millrace.errors import LakeConflict
@@ -29,6 +27,8 @@ TRIES = 5
 # Who writes only files of about the same size together waits until there are so many.
 AT_ONCE_FILES = 8
 _ROWS_A_GROUP = 128 * 1024
+# By which it is seen whether a column's values come again.
+_SAMPLE_ROWS = 8_192
 
 
 @dataclass(frozen=True)
@@ -60,34 +60,36 @@ def compact(
         groups = list(_groups(table, alike=alike))
         if not groups:
             return Compacted(0, 0)
-        folder = table.folder / DATA / place / f"{table.version + 1}-{uuid.uuid4().hex[:8]}"
-        folder.mkdir(parents=True)
+        folder = f"{DATA}/{place}/{table.version + 1}-{uuid.uuid4().hex[:8]}"
+        table.place.make(folder)
         try:
             for number, group in enumerate(groups):
                 if ended():
-                    return _left(folder)
-                _write(table, group, folder / f"{number}.parquet")
+                    return _left(table, folder)
+                _write(table, group, f"{folder}/{number}.parquet")
             FailPoint.LAKE_COMPACTING.reached(f"{table.format}:{table.name}")
             with turn or contextlib.nullcontext():
                 done = _commit(table, folder, [each.path for group in groups for each in group])
         except BaseException:
-            _left(folder)
+            _left(table, folder)
             raise
         if done is not None:
             FailPoint.LAKE_COMPACTED.reached(f"{table.format}:{table.name}")
             return done
-        _left(folder)
+        _left(table, folder)
         table.load()
     raise LakeConflict(table=table.name, reason="somebody else committed first, again and again")
 
 
-def _left(folder: Path) -> Compacted:
-    for path in folder.parent.glob(f"*-{folder.name.partition('-')[2]}"):  # it may be called otherwise by now
-        shutil.rmtree(path, ignore_errors=True)
+def _left(table: LakeTable, folder: str) -> Compacted:
+    above, _, name = folder.rpartition("/")
+    for each in table.place.names(above):
+        if each.partition("-")[2] == name.partition("-")[2]:  # it may be called otherwise by now
+            table.place.remove_folder(f"{above}/{each}")
     return Compacted(0, 0)
 
 
-def _commit(table: LakeTable, folder: Path, old: Sequence[str]) -> Compacted | None:
+def _commit(table: LakeTable, folder: str, old: Sequence[str]) -> Compacted | None:
     """On what others wrote meanwhile, as long as the files are still there and have the table's columns; None if they
     are not. A folder is called by the version that it becomes."""
     columns = table.columns
@@ -95,11 +97,15 @@ def _commit(table: LakeTable, folder: Path, old: Sequence[str]) -> Compacted | N
         table.load()
         if table.columns != columns or not set(old) <= {each.path for each in table.files()}:
             return None
-        folder = folder.rename(folder.with_name(f"{table.version + 1}-{folder.name.partition('-')[2]}"))
-        new = sorted(str(path.relative_to(table.folder)) for path in folder.iterdir())
+        above, _, name = folder.rpartition("/")
+        named = f"{above}/{table.version + 1}-{name.partition('-')[2]}"
+        if named != folder:
+            table.place.rename_folder(folder, named)
+            folder = named
+        new = sorted(each.path for each in table.place.files(folder))
         with contextlib.suppress(LakeConflict):
             note = table.note()
-            own = None if note is None else replace(note, own=f"{folder.parent.name}/{folder.name}")
+            own = None if note is None else replace(note, own=folder.removeprefix(f"{DATA}/"))
             table.commit(Committed(own, new, old, same=True))
             return Compacted(len(old), len(new))
     return None
@@ -115,7 +121,7 @@ def _groups(table: LakeTable, *, alike: bool, exactly: bool = True) -> Iterator[
     sorts: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
     divided = table.partition_by
     asked = divided and exactly
-    told: Sequence[Footer | DataFile] = footers(table.folder, [each.path for each in small]) if asked else small
+    told: Sequence[Footer | DataFile] = footers(table.place, [each.path for each in small]) if asked else small
     values = {each.path: tuple(each.low.get(name) for name in divided) for each in told}
     for each in small:
         size = int(math.log(max(1, each.size_bytes), AT_ONCE_FILES)) if alike else 0
@@ -131,28 +137,49 @@ def _groups(table: LakeTable, *, alike: bool, exactly: bool = True) -> Iterator[
             yield group
 
 
-def _write(table: LakeTable, files: Sequence[DataFile], path: Path) -> str:
+def _write(table: LakeTable, files: Sequence[DataFile], path: str) -> None:
     """In bounded memory: some rows at a time."""
     import pyarrow
     from pyarrow import parquet
 
-    schema = table.arrow()
-    with parquet.ParquetWriter(path, schema, compression="snappy", store_schema=False) as writer:
+    schema, place = table.arrow(), table.place
+    with parquet.ParquetFile(place.arrow(files[0].path), filesystem=place.filesystem) as file:
+        first = next(file.iter_batches(_SAMPLE_ROWS), None)
+    options = {"filesystem": place.filesystem, **written_as(None if first is None else fitted(first, schema))}
+    with parquet.ParquetWriter(place.arrow(path), schema, **options) as writer:
         held: list[Any] = []
         for each in files:
-            with parquet.ParquetFile(table.folder / each.path) as file:
+            with parquet.ParquetFile(place.arrow(each.path), filesystem=place.filesystem) as file:
                 for batch in file.iter_batches(_ROWS_A_GROUP):
-                    held.append(_fitted(batch, schema))
+                    held.append(fitted(batch, schema))
                     if sum(one.num_rows for one in held) >= _ROWS_A_GROUP:
                         writer.write_table(pyarrow.Table.from_batches(held, schema))
                         held = []
         if held:
             writer.write_table(pyarrow.Table.from_batches(held, schema))
-    return str(path.relative_to(table.folder))
 
 
-def _fitted(batch: Any, schema: Any) -> Any:
-    """With the columns that the table has now: older files may lack some, and have narrower types."""
+def written_as(rows: Any) -> dict[str, Any]:
+    """The options with which Arrow writes such rows (a batch, a table, or None). Only columns whose values come again
+    get a dictionary: to try it with others takes half of the time, the files are larger, and slower to read. Decimals
+    are whole numbers there, as Spark writes them."""
+    import pyarrow.compute as compute
+    from pyarrow import types
+
+    options: dict[str, Any] = {"compression": "snappy", "store_schema": False, "store_decimal_as_integer": True}
+    if rows is None or any(types.is_nested(each.type) for each in rows.schema):
+        return options
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    few = [name for name in sample.schema.names if 4 * _distinct(compute, sample.column(name)) <= sample.num_rows]
+    return {**options, "use_dictionary": few or False}
+
+
+def _distinct(compute: Any, column: Any) -> int:
+    return int(compute.count_distinct(column, mode="all").as_py())
+
+
+def fitted(batch: Any, schema: Any) -> Any:
+    """A batch or table with the columns that the table has now: older files may lack some, and have narrower types."""
     import pyarrow
 
     columns = [
@@ -161,24 +188,20 @@ def _fitted(batch: Any, schema: Any) -> Any:
         else pyarrow.nulls(batch.num_rows, each.type)
         for each in schema
     ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+    return type(batch).from_arrays(columns, schema=schema)
 
 
 def sweep(table: LakeTable, folder: str) -> None:
     """Removes what was left below a folder of `DATA`. What is there is called by the version that it was to become:
     where that is not there, or says that it came of another one there, nobody will ever read it."""
-    place = table.folder / DATA / folder
-    paths = [] if not place.is_dir() else [each for each in place.iterdir() if _age_s(each) > LEFT_S]
-    if not paths:
+    place, now = f"{DATA}/{folder}", time.time()
+    names = [name for name, changed_s in table.place.changed_s(place).items() if now - changed_s > LEFT_S]
+    if not names:
         return
     said = {each.number: each.note.written for each in table.versions() if each.note is not None}
     # Others repeat the note of the version before, and say nothing of their own files.
     said = {number: name for number, name in said.items() if name.partition("/")[2].startswith(f"{number}-")}
-    for path in paths:
-        number, name = path.name.partition("-")[0], f"{folder}/{path.name}"
+    for each in names:
+        number, name = each.partition("-")[0], f"{folder}/{each}"
         if number.isdecimal() and (int(number) > table.version or said.get(int(number), name) != name):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _age_s(path: Path) -> float:
-    return time.time() - path.stat().st_mtime
+            table.place.remove_folder(f"{place}/{each}")

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.errors import LakeConflict
+from millrace.lakehouse.bucket import Bucket
 from millrace.lakehouse.footers import Footer, footers, text_bounds
 from millrace.lakehouse.table import NOTE, Committed, DataFile, LakeTable, Note, Version
 
@@ -38,18 +38,23 @@ class Delta(LakeTable):
     def load(self) -> bool:
         from deltalake import DeltaTable
 
-        if not (self.folder / LOG).is_dir() or not DeltaTable.is_deltatable(str(self.folder)):
+        if not self.place.has_folder(LOG) or not DeltaTable.is_deltatable(self.place.url, self._options):
             return False
-        self._table = DeltaTable(str(self.folder))
+        self._table = DeltaTable(self.place.url, storage_options=self._options)
         return True
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return self.place.store.delta if isinstance(self.place, Bucket) else None
 
     def create(self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None) -> None:
         from deltalake import DeltaTable, Schema
 
         self._table = DeltaTable.create(
-            str(self.folder),
+            self.place.url,
             Schema.from_json(columns.json()),
             mode="error",
+            storage_options=self._options,
             partition_by=list(partition_by),
             name=self.name,
             configuration=_keeping(keep),
@@ -122,7 +127,7 @@ class Delta(LakeTable):
                 not what.same,
                 _statistics(each),
             )
-            for each in footers(self.folder, what.files)
+            for each in footers(self.place, what.files)
         ]
         values = self._partition_values() if divided else {}
         removed = [RemoveAction(path, not what.same, now, None, values.get(path, {})) for path in what.gone]
@@ -165,7 +170,7 @@ class Delta(LakeTable):
 
     def scan(self, version: Version | None = None) -> str:
         at = "" if version is None else f", version={version.number}"
-        return f"delta_scan({_quoted(self.folder)}{at})"
+        return f"delta_scan({_quoted(self.place.url)}{at})"
 
     def bare(self, version: Version | None = None) -> bool:
         return self.plain(version) and not self.partition_by
@@ -183,12 +188,12 @@ class Delta(LakeTable):
         return tuple(name for name in self.partition_by if isinstance(self.columns[name].dataType, StringType))
 
     def whole(self, version: Version) -> bool:
-        return all(Path(path).exists() for path in self._at(version).file_uris())
+        return self.place.has_all(each.path for each in self.files(version))
 
     def _at(self, version: Version | None) -> DeltaTable:
         from deltalake import DeltaTable
 
-        return self._table if version is None else DeltaTable(str(self.folder), version=version.number)
+        return self._table if version is None else DeltaTable(self.place.url, version.number, self._options)
 
     def arrow(self) -> Any:
         import pyarrow
@@ -197,15 +202,15 @@ class Delta(LakeTable):
 
     def drop(self, oldest: Version) -> None:
         """Not by `cleanup_metadata`, which goes by when a version came: it would take one that was just replaced."""
-        log = self.folder / LOG
-        old = sorted(path for path in log.glob("[0-9]*") if int(path.name.partition(".")[0]) < oldest.number)
+        numbers = {name: name.partition(".")[0] for name in self.place.names(LOG)}
+        old = [name for name, number in numbers.items() if number.isdecimal() and int(number) < oldest.number]
         if not old:
             return
         # What is left begins with a whole state; readers of the newest begin with that.
         self._at(oldest).create_checkpoint()
         self._table.create_checkpoint()
-        for path in old:
-            path.unlink(missing_ok=True)
+        for name in old:
+            self.place.remove(f"{LOG}/{name}")
 
 
 def _keeping(keep: timedelta | None) -> dict[str, str]:
@@ -265,8 +270,8 @@ def _partition_text(value: Any) -> str | None:
     return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _quoted(url: str) -> str:
+    return "'" + url.replace("'", "''") + "'"
 
 
 def _now_ms() -> int:

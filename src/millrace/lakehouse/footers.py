@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
+
+from millrace.lakehouse.place import Place
 
 # Longer texts are told by their beginning; nothing then says which is the last.
 TEXT_CHARACTERS = 32
@@ -28,18 +29,18 @@ class Footer:
     nulls: dict[str, int] = field(default_factory=dict)
 
 
-def footers(root: Path, paths: Sequence[str]) -> list[Footer]:
-    """`paths` are taken from `root`."""
+def footers(place: Place, paths: Sequence[str]) -> list[Footer]:
+    """`paths` are taken from the table's place."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda path: _footer(root, path), paths))
+        return list(pool.map(lambda path: _footer(place, path), paths))
 
 
-def _footer(root: Path, path: str) -> Footer:
+def _footer(place: Place, path: str) -> Footer:
     from pyarrow import parquet, types
 
-    file = root / path
-    told, status = parquet.read_metadata(file), file.stat()
-    found = Footer(path, status.st_size, int(status.st_mtime * 1000), told.num_rows)
+    told, seen = parquet.read_metadata(place.arrow(path), filesystem=place.filesystem), place.seen(path)
+    assert seen is not None, path
+    found = Footer(path, seen.size_bytes, int(seen.modified_s * 1000), told.num_rows)
     leaf = 0
     for each in told.schema.to_arrow_schema():
         if types.is_nested(each.type):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.errors import LakeCatalogUnreachable, LakeConflict
+from millrace.lakehouse.place import Place
 from millrace.lakehouse.table import NOTE, Committed, DataFile, LakeTable, Note, Version
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Iceberg(LakeTable):
 
     _table: Table
 
-    def __init__(self, name: str, folder: Path, catalog: Catalog) -> None:
-        super().__init__(name, folder)
+    def __init__(self, name: str, place: Place, catalog: Catalog) -> None:
+        super().__init__(name, place)
         self._catalog, self._known = catalog, (NAMESPACE, name)
 
     def load(self) -> bool:
@@ -74,7 +74,7 @@ class Iceberg(LakeTable):
             self._table = self._catalog.create_table(
                 self._known,
                 schema,
-                location=f"file://{self.folder}",
+                location=self.place.spark,
                 partition_spec=PartitionSpec(*fields),
                 properties={**_PROPERTIES, **_keeping(keep)},
             )
@@ -142,7 +142,7 @@ class Iceberg(LakeTable):
         return [task.file for task in found.plan_files()]
 
     def _relative(self, location: str) -> str:
-        return location.removeprefix(f"file://{self.folder}/")
+        return self.place.relative(location)
 
     def note(self) -> Note | None:
         snapshot = self._table.current_snapshot()
@@ -167,7 +167,7 @@ class Iceberg(LakeTable):
             metadata = transaction.table_metadata
             with update.overwrite() if gone else update.fast_append() as snapshot:
                 for path in what.files:
-                    made = parquet_file_to_data_file(table.io, metadata, f"file://{self.folder}/{path}")
+                    made = parquet_file_to_data_file(table.io, metadata, self.place.location(path))
                     _without_ends_of_floats(made, metadata.schema())
                     snapshot.append_data_file(made)
                 for entry in self._entries() if gone else ():
@@ -242,10 +242,10 @@ class Iceberg(LakeTable):
         named = set()
         for snapshot in self._table.metadata.snapshots:
             named |= {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(self._table.io))}
-        for path in (self.folder / "metadata").glob("*.avro"):
-            old = datetime.fromtimestamp(path.stat().st_mtime, UTC) < oldest.at
-            if old and f"file://{path}" not in named:
-                path.unlink(missing_ok=True)
+        for each in self.place.files("metadata", ".avro"):
+            old = datetime.fromtimestamp(each.modified_s, UTC) < oldest.at
+            if old and self.place.location(each.path) not in named:
+                self.place.remove(each.path)
 
     def close(self) -> None:
         engine = getattr(self._catalog, "engine", None)
@@ -262,7 +262,8 @@ def _keeping(keep: timedelta | None) -> dict[str, str]:
 @contextlib.contextmanager
 def told(table: str) -> Iterator[None]:
     """Who was second, or found no catalog, is told so in our words: SQLAlchemy's have the statement and more."""
-    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.exceptions import CommitFailedException, RESTError
+    from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
@@ -271,6 +272,9 @@ def told(table: str) -> Iterator[None]:
         raise LakeConflict(table=table, reason="somebody else committed first") from error
     except SQLAlchemyError as error:
         said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()
+        raise LakeCatalogUnreachable(reason=said[0][:300] if said else type(error).__name__) from None
+    except (RESTError, RequestException) as error:  # of a catalog by REST; whether it committed, the next look tells
+        said = str(error).strip().splitlines()
         raise LakeCatalogUnreachable(reason=said[0][:300] if said else type(error).__name__) from None
 
 

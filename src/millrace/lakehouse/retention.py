@@ -10,8 +10,8 @@ import contextlib
 import time
 from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 
+from millrace.lakehouse.place import Seen
 from millrace.lakehouse.table import DATA, LakeTable, Version
 
 # What nobody can place goes after a day at the soonest: somebody may still be at work on it.
@@ -35,33 +35,25 @@ def forget(table: LakeTable, before: datetime, turn: AbstractContextManager[obje
     table.tidy(oldest)
     since = {each.note.written: each.number for each in versions if each.note is not None}
     gone = 0
-    for path in (table.folder / DATA).rglob("*.parquet"):
-        if str(path.relative_to(table.folder)) not in kept and not _younger(table, path, oldest, since, before):
-            path.unlink(missing_ok=True)
+    for each in table.place.files(DATA):
+        if each.path not in kept and not _younger(each, oldest, since, before):
+            table.place.remove(each.path)
             gone += 1
-    _tidy(table.folder / DATA)
+    table.place.tidy(DATA)
     return gone
 
 
-def _younger(table: LakeTable, path: Path, oldest: Version, since: dict[str, int], before: datetime) -> bool:
+def _younger(file: Seen, oldest: Version, since: dict[str, int], before: datetime) -> bool:
     """Whether a file came with a version that is kept, or will come with one."""
-    parts = path.relative_to(table.folder / DATA).parts
+    parts = file.path.split("/")[1:]
     number = parts[1].partition("-")[0] if len(parts) > 2 else ""
     if number.isdecimal():
         return int(number) > oldest.number
     if (named := since.get("/".join(parts[:2]))) is not None:
         return named > oldest.number
-    return path.stat().st_mtime >= min(before.timestamp(), time.time() - LEFT_S)
+    return file.modified_s >= min(before.timestamp(), time.time() - LEFT_S)
 
 
 def size_bytes(table: LakeTable) -> int:
     """Of all files that hold rows, of whichever version."""
-    return sum(path.stat().st_size for path in (table.folder / DATA).rglob("*.parquet"))
-
-
-def _tidy(data: Path) -> None:
-    """Folders that are empty now; one that is being filled says no."""
-    for path in sorted(data.glob("*/**/"), key=lambda each: len(each.parts), reverse=True):
-        if path.parent != data:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    return sum(each.size_bytes for each in table.place.files(DATA))

@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millrace.lakehouse.place import Disk, Place
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
@@ -97,8 +99,14 @@ class LakeTable(ABC):
     # Whether a type can grow without the files being written again.
     grows: ClassVar[bool]
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str, place: Place) -> None:
+        self.name, self.place = name, place
+
+    @property
+    def folder(self) -> Path:
+        """Of a table on a disk."""
+        assert isinstance(self.place, Disk)
+        return self.place.folder
 
     @abstractmethod
     def load(self) -> bool:

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from millrace.kernel.calling import quoted
 from millrace.lakehouse import DataFile, LakeTable
+from millrace.lakehouse.footers import footers
+from millrace.lakehouse.place import Disk
 from millrace.lakehouse.table import DATA
 from millrace.sinks.contract import Feed
 from millrace.sinks.disk import sync
-from millrace.sinks.files import path_of
 from millrace.sinks.lake import PART
 
 if TYPE_CHECKING:
@@ -36,14 +37,15 @@ _WRITING = {
 }
 
 
-def shaped(rows: DataFrame, feed: Feed, columns: StructType) -> DataFrame:
-    """Rows of an epoch with the table's columns. Those that the flow no longer has are null."""
+def shaped(rows: DataFrame, feed: Feed, columns: StructType, *more: str) -> DataFrame:
+    """Rows of an epoch with the table's columns, and some more. Those that the flow no longer has are null."""
     given = {*feed.columns.names, *(rows.columns if feed.key else ())}
     return rows.select(
         *(
             (F.col(quoted(each.name)) if each.name in given else F.lit(None)).cast(each.dataType).alias(each.name)
             for each in columns.fields
-        )
+        ),
+        *more,
     )
 
 
@@ -51,9 +53,9 @@ def read(
     near: DataFrame, table: LakeTable, files: Sequence[DataFile], columns: StructType, key: Sequence[str] | None = None
 ) -> DataFrame:
     """Rows of a table's files, by the session of `near`; with a `key`, only that, and where each is (`PART`)."""
-    paths = [path_of(table.folder / each.path) for each in files]
+    paths = [table.place.location(each.path) for each in files]
     # Folders are no columns here: a file has all of its own.
-    reader = near.sparkSession.read.option("recursiveFileLookup", "true").schema(columns)
+    reader = near.sparkSession.read.option("recursiveFileLookup", "true").options(**table.place.options).schema(columns)
     found = reader.parquet(*paths)
     if key is None:
         return found.select(*(F.col(quoted(name)) for name in columns.names))
@@ -65,9 +67,7 @@ def fill(
 ) -> list[str]:
     """Lets Spark write files, and gives their paths. Each holds one value of the columns that divide them; with an
     `order`, its rows are sorted by these columns."""
-    from pyarrow import parquet
-
-    place = table.folder / DATA / folder
+    place = f"{DATA}/{folder}"
     for name, value in _SESSION.items():
         frame.sparkSession.conf.set(name, value)
     writing = frame
@@ -77,14 +77,21 @@ def fill(
         writing = frame.withColumn(PART, F.md5(words))
     if order:
         writing = writing.sortWithinPartitions(*([PART] if partition_by else []), *map(quoted, order))
-    writer = writing.write.mode("error").options(**_WRITING)
+    writer = writing.write.mode("error").options(**_WRITING, **table.place.options)
     with _one_by_one(frame):
-        (writer.partitionBy(PART) if partition_by else writer).parquet(path_of(place))
-    for path in place.rglob(".*.crc"):
-        path.unlink()
-    sync(place)
-    found = sorted(path for path in place.rglob("*.parquet") if parquet.read_metadata(path).num_rows)
-    return [str(path.relative_to(table.folder)) for path in found]
+        (writer.partitionBy(PART) if partition_by else writer).parquet(table.place.location(place))
+    settle(table, place)
+    found = footers(table.place, sorted(each.path for each in table.place.files(place)))
+    return [each.path for each in found if each.rows]
+
+
+def settle(table: LakeTable, path: str) -> None:
+    """What a commit names has to be on the disk before it; what Hadoop notes beside it is nobody's."""
+    if isinstance(table.place, Disk):
+        folder = table.place.folder / path
+        for each in folder.rglob(".*.crc"):
+            each.unlink()
+        sync(folder)
 
 
 @contextlib.contextmanager

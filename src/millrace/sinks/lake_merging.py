@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -43,12 +42,12 @@ MOST_DEEP = 5
 BROADCAST_KEYS = 500_000
 _KEYS_HERE = 20_000
 # Where so much of what was looked through had to be written again, so many epochs do not look.
-_NEARLY_ALL = 0.8
-_UNSEEN = 9
+NEARLY_ALL = 0.8
+UNSEEN = 9
 _KEY = "__key"
 # Values of which the order is the same in files, in Spark and in Python.
-_ORDERED = (int, str, date, Decimal)
-_Span = tuple[Any, Any] | None
+ORDERED = (int, str, date, Decimal)
+Span = tuple[Any, Any] | None
 
 
 class Merging:
@@ -58,31 +57,43 @@ class Merging:
         self.table, self.key, self._tidies = table, key, tidies
         self._unseen = 0
 
-    def of(self, rows: DataFrame, columns: StructType, *, everything: bool) -> Merge:
+    def keys_of(self, rows: DataFrame) -> DataFrame:
+        return rows.select(*(F.col(quoted(name)).alias(f"{_KEY}{n}") for n, name in enumerate(self.key)))
+
+    def told(self, rows: DataFrame) -> tuple[int, list[Span]]:
+        """How many keys an epoch has, and between which values they are; None where nothing can be said."""
+        return spans_of(self.keys_of(rows))
+
+    def of(self, rows: DataFrame, columns: StructType, count: int, spans: Sequence[Span], *, everything: bool) -> Merge:
         """The merge of an epoch's rows, which are kept; `columns` are the table's, all of whose files may have to be
         written again."""
-        keys = rows.select(*(F.col(quoted(name)).alias(f"{_KEY}{n}") for n, name in enumerate(self.key)))
-        count, spans = _spans(keys)
+        keys = self.keys_of(rows)
         files, merge = self.table.files(), Merge(self, rows, keys, columns, count)
         if everything:
             merge.old, merge.divides = files, True
         elif count:
             merge.old = self._touched(merge, files, spans)
-            small = [each for each in files if each.size_bytes < SMALL_BYTES]
-            deep = _depth(merge.old, self.key[0], self.table.partition_by) > MOST_DEEP
-            if self._tidies and (deep or len(small) > MOST_SMALL):
-                paths = {each.path for each in (*merge.old, *small)}
-                merge.old, merge.divides = [each for each in files if each.path in paths], True
+            merge.old, merge.divides = self.taken(merge.old, files)
             merge.divides |= count >= ROWS_A_CORE
         return merge
 
-    def _touched(self, merge: Merge, files: Sequence[DataFile], spans: Sequence[_Span]) -> list[DataFile]:
+    def taken(self, old: Sequence[DataFile], files: Sequence[DataFile]) -> tuple[Sequence[DataFile], bool]:
+        """Of files that hold a key, those that are written again: with small ones where these are too many, and then
+        divided anew."""
+        small = [each for each in files if each.size_bytes < SMALL_BYTES]
+        deep = _depth(old, self.key[0], self.table.partition_by) > MOST_DEEP
+        if not self._tidies or not (deep or len(small) > MOST_SMALL):
+            return old, False
+        paths = {each.path for each in (*old, *small)}
+        return [each for each in files if each.path in paths], True
+
+    def _touched(self, merge: Merge, files: Sequence[DataFile], spans: Sequence[Span]) -> list[DataFile]:
         """The files that have to be written again."""
-        within = [each for each in files if _overlaps(each, self.key, spans)]
-        if _bytes(within) > SMALL_BYTES and len(self.key) == 1 and spans[0] is not None and merge.count <= _KEYS_HERE:
+        within = [each for each in files if overlaps(each, self.key, spans)]
+        if bytes_of(within) > SMALL_BYTES and len(self.key) == 1 and spans[0] is not None and merge.count <= _KEYS_HERE:
             known = sorted(value for (value,) in merge.keys.collect())
-            within = [each for each in within if _holds(each, self.key[0], known)]
-        if _bytes(within) <= SMALL_BYTES:  # to look would take as long
+            within = [each for each in within if holds(each, self.key[0], known)]
+        if bytes_of(within) <= SMALL_BYTES:  # to look would take as long
             return within
         if self._unseen:
             self._unseen -= 1
@@ -91,11 +102,11 @@ class Merging:
         found = held.join(merge.shared_keys(), merge.same(held), "left_semi").select(PART).distinct().collect()
         touched = {self._relative(str(place)) for (place,) in found}
         old = [each for each in within if each.path in touched]
-        self._unseen = _UNSEEN if _bytes(old) > _NEARLY_ALL * _bytes(within) else 0
+        self._unseen = UNSEEN if bytes_of(old) > NEARLY_ALL * bytes_of(within) else 0
         return old
 
     def _relative(self, place: str) -> str:
-        return str(Path(unquote(urlsplit(place).path)).relative_to(self.table.folder))
+        return self.table.place.relative(unquote(place))
 
 
 @dataclass
@@ -119,7 +130,7 @@ class Merge:
             together = together.coalesce(1)
             return (together.unionByName(self._rest(large)) if large else together), ()
         whole, key = new.unionByName(self._rest(self.old)) if self.old else new, self.merging.key
-        parts = parted(whole, self.count, _bytes(self.old))
+        parts = parted(whole, self.count, bytes_of(self.old))
         if parts == 1:
             return whole.coalesce(1), key
         by = dict.fromkeys((*self.merging.table.partition_by, *key))
@@ -152,26 +163,26 @@ def parted(frame: DataFrame, count: int, bytes_: int) -> int:
     return max(least, min(cores, max(math.ceil(count / ROWS_A_CORE), bytes_ // _BYTES_A_CORE)))
 
 
-def _spans(keys: DataFrame) -> tuple[int, list[_Span]]:
+def spans_of(keys: DataFrame) -> tuple[int, list[Span]]:
     """How many keys there are, and between which values; None where nothing can be said."""
     names = keys.columns
     asked = [F.count(F.lit(1))]
     for name in names:
         asked += [F.min(name), F.max(name), F.count(name)]
     (count, *told) = keys.agg(*asked).collect()[0]
-    spans: list[_Span] = []
+    spans: list[Span] = []
     for place in range(len(names)):
         low, high, known = told[3 * place : 3 * place + 3]
-        ordered = type(low) in _ORDERED and known == count
+        ordered = type(low) in ORDERED and known == count
         spans.append((low, high) if ordered else None)
     return count, spans
 
 
-def _bytes(files: Sequence[DataFile]) -> int:
+def bytes_of(files: Sequence[DataFile]) -> int:
     return sum(each.size_bytes for each in files)
 
 
-def _overlaps(file: DataFile, key: Sequence[str], spans: Sequence[_Span]) -> bool:
+def overlaps(file: DataFile, key: Sequence[str], spans: Sequence[Span]) -> bool:
     """Whether a file may hold one of the keys."""
     for name, span in zip(key, spans, strict=True):
         if span is None or name not in file.low or name not in file.high:
@@ -182,7 +193,7 @@ def _overlaps(file: DataFile, key: Sequence[str], spans: Sequence[_Span]) -> boo
     return True
 
 
-def _holds(file: DataFile, name: str, known: Sequence[Any]) -> bool:
+def holds(file: DataFile, name: str, known: Sequence[Any]) -> bool:
     """Whether one of these keys lies between a file's least and greatest."""
     if name not in file.low or name not in file.high or not isinstance(file.low[name], type(known[0])):
         return True
@@ -194,7 +205,7 @@ def _depth(files: Sequence[DataFile], name: str, partition_by: Sequence[str]) ->
     """The greatest number of files, of the same part of the table, that may all hold one key."""
     alike: dict[tuple[str, ...], list[tuple[Any, Any]]] = defaultdict(list)
     for each in files:
-        if name in each.low and name in each.high and type(each.low[name]) in _ORDERED:
+        if name in each.low and name in each.high and type(each.low[name]) in ORDERED:
             part = tuple(repr(each.low.get(column)) for column in partition_by)
             alike[part].append((each.low[name], each.high[name]))
     deep = 0

@@ -4,11 +4,9 @@ away and names the new ones. The versions before stay what they were."""
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -21,7 +19,6 @@ from millrace.lakehouse.types import growth
 from millrace.sinks.comparing import Held, canonical
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
 from millrace.sinks.disk import write_whole
-from millrace.sinks.files import path_of
 from millrace.sinks.lake_files import fill, read, shaped, slug
 from millrace.sinks.lake_writer import failing, refuse_unfit
 from millrace.sinks.last import last_of_each
@@ -112,7 +109,7 @@ class LakeRebuilding(Rebuilding):
         folder = self._folder()
         if folder is not None:
             for place in (folder, f"{folder}{_STAGED}"):
-                shutil.rmtree(self._table.folder / DATA / place, ignore_errors=True)
+                self._table.place.remove_folder(f"{DATA}/{place}")
             self._note.unlink()
 
     def close(self) -> None:
@@ -133,25 +130,25 @@ class LakeRebuilding(Rebuilding):
 
     def _new(self) -> list[DataFile]:
         folder = self._folder()
-        place = self._table.folder / DATA / (folder or "")
-        found: Sequence[Path] = sorted(place.rglob("*.parquet")) if folder is not None else ()
-        return [DataFile(str(path.relative_to(self._table.folder)), path.stat().st_size, 0) for path in found]
+        found = [] if folder is None else self._table.place.files(f"{DATA}/{folder}")
+        return [DataFile(each.path, each.size_bytes, 0) for each in sorted(found, key=lambda each: each.path)]
 
     def stage(self, folder: str, rows: DataFrame, number: int) -> None:
         """Keeps rows of keys with their sign, and which of the writes they came with."""
-        place = self._table.folder / DATA / f"{folder}{_STAGED}" / str(number)
-        rows.withColumn(_ORDER, F.lit(number)).write.parquet(path_of(place))
+        place, where = self._table.place, f"{DATA}/{folder}{_STAGED}/{number}"
+        rows.withColumn(_ORDER, F.lit(number)).write.options(**place.options).parquet(place.location(where))
 
     def settle(self, folder: str) -> None:
         """Of each key the row that came last."""
-        place = self._table.folder / DATA / f"{folder}{_STAGED}"
-        if not place.exists():
+        place, where = self._table.place, f"{DATA}/{folder}{_STAGED}"
+        if not place.has_folder(where):
             return
-        staged = self._site.spark.read.option("recursiveFileLookup", "true").parquet(path_of(place))
+        reader = self._site.spark.read.option("recursiveFileLookup", "true").options(**place.options)
+        staged = reader.parquet(place.location(where))
         order = F.struct(_ORDER, VERSION, DIFF)
         names = [*self._site.feed.columns.names, DIFF, VERSION]
         self.fill(folder, last_of_each(staged, self._site.feed.key, names, order).where(F.col(DIFF) > 0))
-        shutil.rmtree(place)
+        place.remove_folder(where)
 
     def fill(self, folder: str, rows: DataFrame) -> None:
         frame = shaped(rows, self._site.feed, self._columns)

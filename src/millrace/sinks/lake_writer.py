@@ -10,7 +10,6 @@ rows (copy on write): every version is plain Parquet that any reader knows, and 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from millrace.lakehouse.table import DATA
 from millrace.lakehouse.types import Growth, growth
 from millrace.sinks.contract import DIFF, Feed, Refuse, Writer
 from millrace.sinks.lake_files import fill, read, shaped, slug
+from millrace.sinks.lake_here import Here
 from millrace.sinks.lake_keeping import Keeping
 from millrace.sinks.lake_merging import Merging, parted
 from millrace.sinks.ledger import Entry, Epoch
@@ -46,9 +46,11 @@ class LakeWriter(Writer):
         self._table = Catalog(settings).table(sink.table, sink.format)
         self._ledger = WitnessedLedger(sink, flow, folder, self._held, self._commit)
         self._merging = Merging(self._table, feed.key, tidies=sink.compact)
+        self._here = Here(self._merging)
         self._turn = threading.Lock()
         self._keeping = Keeping(sink, settings, f"{slug(flow)}.compacted", self._turn, keyed=bool(feed.key))
         self._next: Committed | None = None
+        self._came: int | None = None
         self._figures: Mapping[str, float] = {}
         try:
             with failing(sink):
@@ -83,6 +85,8 @@ class LakeWriter(Writer):
 
     def _look(self) -> int:
         files, debt_files = self._table.files(), debt(self._table)
+        new = set(self._next.files) if self._next is not None else set()
+        self._came = sum(each.rows for each in files if each.path in new)
         bytes_ = sum(each.size_bytes for each in files)
         self._figures = {"files": len(files), "bytes": bytes_, "debt_files": debt_files}
         return debt_files
@@ -105,13 +109,13 @@ class LakeWriter(Writer):
         """Removes what attempts left that were cut off. A folder is called by the version that it was to become: where
         that is not there, or came of another folder, nobody will ever read it. A flow has one driver."""
         self._held()
-        data, came, own = self._table.folder / DATA, self._table.version, slug(self._flow)
-        paths = [path for place in (own, f"{own}.compacted") for path in (data / place).glob("*")]
-        known = {each.number: each.note and each.note.written for each in self._table.versions()} if paths else {}
-        for path in paths:
-            number, name = path.name.partition("-")[0], f"{path.parent.name}/{path.name}"
+        place, came, own = self._table.place, self._table.version, slug(self._flow)
+        names = [f"{above}/{name}" for above in (own, f"{own}.compacted") for name in place.names(f"{DATA}/{above}")]
+        known = {each.number: each.note and each.note.written for each in self._table.versions()} if names else {}
+        for name in names:
+            number = name.partition("/")[2].partition("-")[0]
             if number.isdecimal() and (int(number) > came or known.get(int(number), name) != name):
-                shutil.rmtree(path, ignore_errors=True)
+                place.remove_folder(f"{DATA}/{name}")
 
     def _grown(self) -> Growth:
         """The table with the columns that rows now have. Where types cannot grow by themselves, that is for the commit,
@@ -127,8 +131,10 @@ class LakeWriter(Writer):
         return grown.widened and not self._table.grows
 
     def _appended(self, rows: DataFrame, grown: Growth, folder: str) -> tuple[list[str], list[str]]:
-        count, old = rows.count(), self._table.files() if self._rewrites(grown) else []
-        if not count and not old:
+        # To count them first is to compute them twice: an epoch is taken to be like the last one.
+        count = rows.count() if self._came is None else 2 * self._came
+        old = self._table.files() if self._rewrites(grown) else []
+        if self._came is None and not count and not old:
             return [], []
         new = shaped(rows, self._feed, grown.columns)
         frame = new.unionByName(read(new, self._table, old, grown.columns)) if old else new
@@ -137,9 +143,15 @@ class LakeWriter(Writer):
 
     def _merged(self, rows: DataFrame, grown: Growth, folder: str) -> tuple[list[str], list[str]]:
         """The rows that came, and those of the files that hold a key of the epoch, without these keys."""
+        rewrites, given = self._rewrites(grown), (rows, self._feed, grown.columns, folder)
+        if self._here.likely and not rewrites and (here := self._here.merged(*given)) is not None:
+            return here
         rows.persist()  # each use would compute the last row of each key again
         try:
-            merge = self._merging.of(rows, grown.columns, everything=self._rewrites(grown))
+            count, spans = self._merging.told(rows)
+            if not rewrites and (here := self._here.merged(*given, (count, spans))) is not None:
+                return here
+            merge = self._merging.of(rows, grown.columns, count, spans, everything=rewrites)
             if not merge.count and not merge.old:
                 return [], []
             frame, order = merge.frame(shaped(rows.where(F.col(DIFF) > 0), self._feed, grown.columns))

@@ -1,0 +1,153 @@
+"""Where a lake's tables are: a folder of a disk, or a part of an S3 bucket. Paths are taken from it, with `/` between
+their parts."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file as it is there."""
+
+    path: str
+    size_bytes: int
+    modified_s: float
+
+
+class Place(ABC):
+    """`url` is how libraries call it, `spark` how Spark does; `filesystem` is Arrow's, for its readers and writers."""
+
+    url: str
+    spark: str
+    filesystem: Any = None
+
+    @abstractmethod
+    def below(self, path: str) -> Place: ...
+
+    @abstractmethod
+    def arrow(self, path: str) -> str:
+        """How `filesystem` calls a path."""
+
+    @abstractmethod
+    def files(self, under: str = "", ending: str = ".parquet") -> list[Seen]:
+        """All that end so, however deep."""
+
+    @abstractmethod
+    def names(self, under: str = "") -> list[str]:
+        """What is directly there, folders and files."""
+
+    @abstractmethod
+    def seen(self, path: str) -> Seen | None:
+        """None if there is no such file."""
+
+    @abstractmethod
+    def has_all(self, paths: Iterable[str]) -> bool: ...
+
+    @abstractmethod
+    def changed_s(self, under: str) -> dict[str, float]:
+        """What is directly there, and when it last changed."""
+
+    @abstractmethod
+    def has_folder(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def make(self, path: str) -> None:
+        """A folder, where folders have to be made."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """A file, which need not be there."""
+
+    @abstractmethod
+    def remove_folder(self, path: str) -> None:
+        """With all that is in it."""
+
+    @abstractmethod
+    def rename_folder(self, path: str, to: str) -> None: ...
+
+    @abstractmethod
+    def tidy(self, path: str) -> None:
+        """Removes empty folders, two and more below that one; one that is being filled says no."""
+
+    @abstractmethod
+    def relative(self, location: str) -> str:
+        """A path of ours, from a location as libraries or Spark tell it."""
+
+    def location(self, path: str) -> str:
+        """As Iceberg and Spark tell it."""
+        return f"{self.spark}/{path}"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """For Spark's readers and writers."""
+        return {}
+
+
+class Disk(Place):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url, self.spark = str(folder), f"file://{folder}"
+
+    def below(self, path: str) -> Disk:
+        return Disk(self.folder / path)
+
+    def arrow(self, path: str) -> str:
+        return str(self.folder / path)
+
+    def files(self, under: str = "", ending: str = ".parquet") -> list[Seen]:
+        found = []
+        for path in (self.folder / under).rglob(f"*{ending}"):
+            with contextlib.suppress(FileNotFoundError):  # somebody else lets files go
+                status = path.stat()
+                found.append(Seen(str(path.relative_to(self.folder)), status.st_size, status.st_mtime))
+        return found
+
+    def names(self, under: str = "") -> list[str]:
+        folder = self.folder / under
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def seen(self, path: str) -> Seen | None:
+        try:
+            status = (self.folder / path).stat()
+        except FileNotFoundError:
+            return None
+        return Seen(path, status.st_size, status.st_mtime)
+
+    def has_all(self, paths: Iterable[str]) -> bool:
+        return all((self.folder / path).exists() for path in paths)
+
+    def changed_s(self, under: str) -> dict[str, float]:
+        folder = self.folder / under
+        return {path.name: path.stat().st_mtime for path in folder.iterdir()} if folder.is_dir() else {}
+
+    def has_folder(self, path: str) -> bool:
+        return (self.folder / path).is_dir()
+
+    def make(self, path: str) -> None:
+        (self.folder / path).mkdir(parents=True)
+
+    def remove(self, path: str) -> None:
+        (self.folder / path).unlink(missing_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        shutil.rmtree(self.folder / path, ignore_errors=True)
+
+    def rename_folder(self, path: str, to: str) -> None:
+        (self.folder / path).rename(self.folder / to)
+
+    def tidy(self, path: str) -> None:
+        data = self.folder / path
+        for each in sorted(data.glob("*/**/"), key=lambda one: len(one.parts), reverse=True):
+            if each.parent != data:
+                with contextlib.suppress(OSError):
+                    each.rmdir()
+
+    def relative(self, location: str) -> str:
+        return location.removeprefix("file://").removeprefix("file:").removeprefix(f"{self.folder}/")
