@@ -14,7 +14,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -37,12 +37,14 @@ _SERVER = 500
 
 @dataclass(frozen=True)
 class Position:
-    """What an answer is true of: everything up to `lsn` of the database, as it was `age_s` seconds ago."""
+    """What an answer is true of: everything up to `lsn` of the database, as it was `age_s` seconds ago. Of a view in
+    real time so many rows are newer and `tentative`."""
 
     lsn: str | None
     epoch: int
     at: str
     age_s: float
+    tentative: int = 0
 
 
 class Rows(list[dict[str, Any]]):
@@ -55,13 +57,15 @@ class Rows(list[dict[str, Any]]):
 @dataclass(frozen=True)
 class Heard:
     """Of a view. After a `snapshot` these rows are all that there are; otherwise they are those that changed, and
-    `gone` the keys of those that are no more. `after` is for going on from there another time."""
+    `gone` the keys of those that are no more. `after` is for going on from there another time. `tentative` ones, of a
+    view in real time, come again when they are certain, and position and `after` are those of before."""
 
     snapshot: bool
     rows: list[dict[str, Any]]
     gone: list[dict[str, Any]]
     position: Position
     after: str
+    tentative: bool = False
 
 
 @dataclass
@@ -132,6 +136,7 @@ class Client:
         """A snapshot, then changes, without end: a connection that is lost is made again, and goes on where it was."""
         path = f"/v1/views/{quote(view, safe='')}/changes"
         parts: list[dict[str, Any]] = []
+        last = Heard(False, [], [], Position(None, -1, "", 0.0), "")
         for message in self._heard(path, _where(where), after):
             if message["type"] == "snapshot":
                 if message["part"] == 1:
@@ -141,7 +146,11 @@ class Client:
                     continue
             is_whole = message["type"] == "snapshot"
             rows, gone = (list(parts), []) if is_whole else (message["rows"], message["gone"])
-            yield Heard(is_whole, rows, gone, Position(**message["position"]), message["after"])
+            if message["type"] == "tentative":
+                yield replace(last, snapshot=False, rows=rows, gone=gone, tentative=True)
+                continue
+            last = Heard(is_whole, rows, gone, Position(**message["position"]), message["after"])
+            yield last
 
     def tail(self, topic: str, *, after: str | None = None) -> Iterator[dict[str, Any]]:
         """Records as they come, each with `partition`, `offset`, `time`, `key` and `value`, without end. RecordsMissed

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from millrace.config import Settings
 from millrace.console import following
 from millrace.console.following import Following
-from millrace.serve.feed import Change, Epoch
+from millrace.serve.epochs import Change, Epoch
 from millrace.serve.reading import Found, Reached, Shape
 
 SHAPE = Shape({"k": "text", "n": "numeric"}, ("k",))

@@ -64,6 +64,19 @@ def test_what_cannot_be_is_refused_where_it_is_defined() -> None:
     with pytest.raises(ViewRefused, match="its index 'att' is none of its columns"):
         app.view("v", key="id", index=["id", ("id", "att")], sql="SELECT id, at FROM payments")
     assert app.view("w", key="id", index="at", sql="SELECT id, at FROM payments").indexes == (("at",),)
+    with pytest.raises(OptionInvalid, match="mode"):
+        app.view("v", key="id", mode="at once", sql="SELECT id FROM payments")  # type: ignore[arg-type]
+    with pytest.raises(OptionInvalid, match="epoch"):
+        app.view("v", key="id", epoch="10 seconds", sql="SELECT id FROM payments")
+
     app.view("v", key="region", sql=SQL)
     with pytest.raises(NameTaken):
         app.view("v", key="region", sql=SQL)
+
+
+def test_a_view_in_real_time_says_so() -> None:
+    app = App("shop")
+    app.topic("payments", "id string, at timestamp")
+    view = app.view("live", key="id", mode="realtime", sql="SELECT id, at FROM payments")
+    assert view.epoch_ms == 60_000
+    assert "in real time, epochs of 1 minute" in app.graph().text()

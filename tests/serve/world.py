@@ -87,7 +87,8 @@ class Written:
             for row in (*rows, *gone):
                 key = json.dumps({name: row[name] for name in view.key}, separators=(",", ":"))
                 source = {"lsn": self.lsn, "ts_ms": 0}
-                value = None if row in gone else json.dumps({"op": "u", "after": row, "source": source})
+                change = {"op": "u", "after": row, "source": source}
+                value = None if row in gone else json.dumps(change, separators=(",", ":"))
                 writer.write(value, key=key, headers={AFTER: str(before)})
         ends = {number: last for number, (_, last) in self.log.topics.offsets(self.name).items()}
         mark = Mark(self.epoch, "shop", self.lsn, round(time.time() * 1000), ends, whole)

@@ -22,8 +22,9 @@ from millrace.console.grid import Cell, Grid, cell
 from millrace.console.looking import unforeseen
 from millrace.errors import MillraceError, ViewUnfilled
 from millrace.log import Log
+from millrace.serve.epochs import Change, Epoch
 from millrace.serve.fanout import Batch, Watcher
-from millrace.serve.feed import Change, Epoch, Feed
+from millrace.serve.feed import Feed
 from millrace.serve.reading import Found, Reached, Reading, Wish, exact
 
 MOST_ROWS = 1_000

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from millrace.capture import Captures
 from millrace.engine.plan import Flow
 from millrace.engine.restarts import MOST_TRIES_ONCE
+from millrace.engine.showing import Showing
 from millrace.engine.viewed import plan_of
 from millrace.engine.wanting import Wanting
 from millrace.errors import MillraceError, ServerError, ViewStoreUnfit
@@ -43,7 +44,8 @@ class Applying(threading.Thread):
         super().__init__(name=f"view {view.name}", daemon=True)
         self.view = view
         self._log, self._app = log, app
-        self._shape = Shape(view.name, plan.columns, view.key, view.indexes)
+        self._shape = Shape(view.name, plan.columns, view.key, view.indexes, view.epoch_ms is not None)
+        self._showing: Showing | None = None
         self._ended = threading.Event()
         self._seen = self._tries = 0
         self.trouble: MillraceError | None = None
@@ -80,6 +82,8 @@ class Applying(threading.Thread):
 
     def end(self) -> None:
         self._ended.set()
+        if self._showing is not None:
+            self._showing.end()
 
     def _told(self, error: MillraceError) -> None:
         if self.trouble is None or self.trouble.code != error.code:
@@ -91,6 +95,9 @@ class Applying(threading.Thread):
         store = Store(self._log.settings, self._app)
         with closing(store), closing(self._log.ranges(self.view.name)) as ranges:
             held = store.begin(self._shape, topic)
+            if self._shape.in_real_time and self._showing is None:
+                self._showing = Showing(self._shape, self._log, self._app)
+                self._showing.start()
             ends, epoch = ({}, -1) if held is None else (dict(held.ends), held.epoch)
             first = max(self._log.topics.last(marks)[0] - _MARKS, 0)
             for messages in self._log.reader(marks, first, follow=True, stop=self._ended).batches():

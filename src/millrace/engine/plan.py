@@ -50,6 +50,8 @@ class Flow:
     @property
     def epoch_ms(self) -> int | None:
         """How long its epochs are, if it runs in real time."""
+        if self.view is not None:
+            return self.view.epoch_ms
         return self.streams[0].epoch_ms if self.streams else None
 
     @property

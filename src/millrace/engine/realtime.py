@@ -16,10 +16,12 @@ from millrace.engine.definition import AnySource
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, listed
 from millrace.engine.sources import PROMPT
+from millrace.engine.viewed import plan_of
 from millrace.errors import RealTimeRefused, SlotsTooFew
-from millrace.flow import Changes, Stream
+from millrace.flow import Changes, Stream, View
 from millrace.kernel.calling import operator
 from millrace.log import Log
+from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Top
 
 # For whatever is not in real time: other flows' epochs, dead letters.
 SPARE = 2
@@ -31,6 +33,7 @@ _SHUFFLES_GUESSED = 4
 
 # The first epochs are short and grow up to the flow's own: see `FirstEpochs.java`.
 FIRST_EPOCH_MS = 1_000
+DAY_MS = 86_400_000
 
 # What of a plan Spark 4.3 runs in real time: its own list is of the operators that these become.
 _ROW_BY_ROW = (
@@ -61,15 +64,25 @@ def runs_so(flow: Flow, log: Log, *, once: bool) -> bool:
     return flow.epoch_ms is not None and not once and log.data_source.format == "kafka"
 
 
+def trigger_ms(flow: Flow) -> int:
+    """When Spark is to end an epoch: of a view never, as that would be in the middle of a transaction. Its readers end
+    it by themselves (`WholePrompt.java`)."""
+    assert flow.epoch_ms is not None
+    return flow.epoch_ms if flow.view is None else flow.epoch_ms + DAY_MS
+
+
 def reads_first(kept: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a flow that keeps this has to begin epoch by epoch, with what is there: in real time events and a table's
-    rows come as they come, and events would be looked up in a table of which only some rows are read."""
+    rows come as they come, and events would be looked up in a table of which only some rows are read. A view always
+    does: it catches up in large epochs that are certain at once."""
     return any(told["operator"] == "lookup" for told in kept)
 
 
-def prompt(sources: Iterable[AnySource]) -> tuple[AnySource, ...]:
-    """The same sources, whose epochs can be ended early: see `PromptKafka.java`."""
+def prompt(sources: Iterable[AnySource], flow: Flow) -> tuple[AnySource, ...]:
+    """The same sources, whose epochs can be ended early: see `PromptKafka.java`. Those of a view end them alone."""
     first = {"firstEpochMs": str(FIRST_EPOCH_MS)}
+    if flow.view is not None:
+        first["epochMs"] = str(flow.epoch_ms)
     return tuple(
         replace(source, data=replace(source.data, format=PROMPT, options={**source.data.options, **first}))
         for source in sources
@@ -103,8 +116,16 @@ def slots_guessed(flows: Iterable[Flow], partitions: int, log: Log) -> int:
         if flow.epoch_ms is not None:
             read = [source.of if isinstance(source, Changes) else source for source in flow.reads]
             topics = [source.name for source in read if log.topics.exists(source.name)]
-            found += sum(len(log.topics.offsets(topic)) for topic in topics) + _SHUFFLES_GUESSED * partitions
+            shuffles = _SHUFFLES_GUESSED if flow.view is None else _shuffles(flow.view, log)
+            found += sum(len(log.topics.offsets(topic)) for topic in topics) + shuffles * partitions
     return found + SPARE if found else 0
+
+
+def _shuffles(view: View, log: Log) -> int:
+    """The keyed steps of a view, with those that are before and behind its plan."""
+    return 2 + sum(
+        isinstance(step, Join | Aggregate | Distinct | Top | Consolidate) for step in plan_of(view, log).steps
+    )
 
 
 def check_slots(spark: SparkSession, flow: Flow, needed: int, taken: int) -> None:

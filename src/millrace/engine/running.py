@@ -29,6 +29,7 @@ from millrace.engine.plan import Flow
 from millrace.engine.progress import Progress, Span, progress_of, spans_of
 from millrace.engine.replay import Replay, UpTo
 from millrace.engine.session import log_file
+from millrace.engine.settling import SettledStop, Settling
 from millrace.engine.sources import Source
 from millrace.engine.standing import SinkStanding
 from millrace.engine.stopping import CleanStop, RealTimeStop, epochs
@@ -65,7 +66,7 @@ _STOP_NOW = "15s"
 @dataclass
 class RunningFlow:
     """A started flow and what has been heard of it. `idle` is when it last looked and found nothing new, `slots` how
-    many it holds for as long as it runs, as one in real time does."""
+    many it holds for as long as it runs, as one in real time does; `settling` makes certain what such a view tells."""
 
     flow: Flow
     sources: tuple[AnySource, ...]
@@ -77,6 +78,7 @@ class RunningFlow:
     slots: int = 0
     sinks: Delivering | None = None
     first: bool = False
+    settling: Settling | None = None
     idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
 
@@ -122,6 +124,8 @@ class RunningFlow:
         """Lets go of what it holds, its sinks first: another run may write them when the lock is free."""
         if self.sinks is not None:
             self.sinks.end(wait_s)
+        if self.settling is not None:
+            self.settling.end()
         self.topic_sink.end()
         self.lock.release()
 
@@ -135,13 +139,17 @@ class RunningFlow:
         error = self.query.exception()
         if error is not None and self.sinks is not None and self.sinks.error is not None:
             return self.sinks.error
+        if error is None and self.settling is not None and self.settling.error is not None:
+            return self.settling.error
         return failures.run_failed(self.flow, error, self.log) if error is not None else None
 
     def mark_seen(self) -> None:
         with contextlib.suppress(OSError):
             (self.folder / SEEN).touch()
 
-    def clean_stop(self) -> CleanStop | RealTimeStop:
+    def clean_stop(self) -> CleanStop | RealTimeStop | SettledStop:
+        if self.settling is not None:
+            return SettledStop(RealTimeStop(self.query), self.settling)
         if self.slots:
             return RealTimeStop(self.query)
         return CleanStop(self.query, self.folder / definition.CHECKPOINT)
@@ -182,14 +190,15 @@ def start(
         if flow.view is not None and log.data_source.format == "kafka":
             # An epoch that was begun is done again, and what it has delivered stays.
             begun = epochs(folder / definition.CHECKPOINT / "offsets")
-            view_outlet.begin(flow.view, folder, log, afresh=not begun)
+            view_outlet.begin(flow.view, folder, log, app, afresh=not begun)
         if once and replay is None:
             lake_topics.catch_up(flow, log)
-        made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes)
-        if made.slots:
-            realtime.check_slots(spark, flow, made.slots, slots_taken)
-        first = made.slots > 0 and not has_read and realtime.reads_first(made.new.kept)
-        if first:
+        first = flow.view is not None and realtime.runs_so(flow, log, once=once) and not has_read
+        made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes, first=first)
+        if made.slots or made.slots_later:
+            realtime.check_slots(spark, flow, made.slots or made.slots_later, slots_taken)
+        if made.slots and not has_read and realtime.reads_first(made.new.kept):
+            first = True
             made = planned(spark, flow, log, app, replay=replay, owes=owes, first=True)
         old = made.old
         refuse(flow, made, folder, log)
@@ -204,7 +213,7 @@ def start(
             "checkpointLocation", str(folder / definition.CHECKPOINT)
         )
         if made.slots:
-            writer = writer.trigger(realTime=f"{flow.epoch_ms} milliseconds")  # type: ignore[call-overload]
+            writer = writer.trigger(realTime=f"{realtime.trigger_ms(flow)} milliseconds")  # type: ignore[call-overload]
         else:
             pace = _pace(flow) if trigger == TRIGGER else trigger
             ends = once or first
@@ -215,8 +224,13 @@ def start(
             made.sinks.end()
         lock.release()
         raise
+    settling = None
+    if flow.view is not None and made.slots:
+        settling = Settling(view_outlet.settler_of(flow.view, folder, log, app), flow.name)
+        settling.start()
+    log_path = log_file(settings)
     running = RunningFlow(
-        flow, made.sources, folder, lock, query, log_file(settings), made.topic_sink, made.slots, made.sinks, first
+        flow, made.sources, folder, lock, query, log_path, made.topic_sink, made.slots, made.sinks, first, settling
     )
     return running, aside
 
@@ -237,7 +251,8 @@ def _pace(flow: Flow) -> str:
 @dataclass(frozen=True)
 class Planned:
     """A flow as it could be started: nothing runs yet, and nothing was written. `old` is what its checkpoint says it
-    was, `new` what it is; `slots` is how many it takes in real time, 0 if it does not run so."""
+    was, `new` what it is; `slots` is how many it takes in real time, 0 if it does not run so, and `slots_later` how
+    many when it has read what is there."""
 
     spark: SparkSession
     sources: tuple[AnySource, ...]
@@ -247,6 +262,7 @@ class Planned:
     topic_sink: TopicSink
     slots: int
     sinks: Delivering | None = None
+    slots_later: int = 0
 
 
 def planned(
@@ -269,7 +285,7 @@ def planned(
     real_time = realtime.runs_so(flow, log, once=once)
     in_real_time = real_time and not first
     if in_real_time:
-        sources = realtime.prompt(sources)
+        sources = realtime.prompt(sources, flow)
     own = spark.newSession()
     own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_REPORTS_KEPT))
     own.conf.set("spark.sql.streaming.stopTimeout", _STOP_NOW)
@@ -297,9 +313,10 @@ def planned(
     slots = 0
     if result is not None:
         new = replace(new, operators=(*noted, *native(result)), fingerprint=fingerprint(result))
-        if in_real_time:
+        if real_time:
             slots = realtime.slots_of(sources, result, log)
-    return Planned(own, sources, old, new, writer, topic_sink, slots, plan.sinks)
+    now, later = (slots, 0) if in_real_time else (0, slots)
+    return Planned(own, sources, old, new, writer, topic_sink, now, plan.sinks, later)
 
 
 def refuse(flow: Flow, made: Planned, folder: Path, log: Log) -> None:

@@ -6,28 +6,30 @@ import json
 import time
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.capture.definition import DAY_MS, TOMBSTONES_STAY_MS
-from millrace.engine.definition import FILLING
-from millrace.engine.epochs import began_ms, now_ms, positions
+from millrace.engine.definition import CHECKPOINT, FILLING
 from millrace.engine.output import TIMES, write
+from millrace.engine.settling import INCARNATION, Incarnation, Settler
 from millrace.engine.topic_sink import TopicSink
-from millrace.engine.viewed import database_of, shown, space_of
-from millrace.errors import KafkaUnreachable, ViewBehind
+from millrace.engine.view_epochs import FIRST, Reached, ViewEpochs
+from millrace.engine.viewed import shown, space_of
+from millrace.errors import ViewBehind
 from millrace.flow import Table, Topic, View
+from millrace.kernel.calling import epoch_behind
 from millrace.kernel.signed import DIFF
 from millrace.log import Log
 from millrace.sinks.disk import write_whole
 from millrace.views import Plan
-from millrace.views.changelog import AFTER, HEAD, PARTITIONS, TAIL, Mark, marks_topic
+from millrace.views.changelog import AFTER, HEAD, PARTITIONS, TAIL, marks_topic, tentative_topic
+from millrace.views.tentative import TENTATIVE
 
-# The position of an epoch that has only some rows of a snapshot (`Frontier.java`).
-_FIRST = 1
-_SETTLE_S, _LOOK_S = 60.0, 0.005
 # A reader that is at most a day behind can cut it anywhere; one that was away for longer than tombstones stay, is told.
 _KEPT = {"min.compaction.lag.ms": str(DAY_MS), "delete.retention.ms": str(TOMBSTONES_STAY_MS)}
+# As long as a capture keeps every change: a view that was away for longer than that may have to begin anew anyway.
+_KEPT_TENTATIVE = {"retention.ms": str(7 * DAY_MS)}
 _MARKED_S, _MARK_LOOK_S = 20.0, 0.2
 # Among so many offsets at the end of a topic of marks is one; transactions take some.
 _MARKS = 40
@@ -38,65 +40,61 @@ class ViewOutlet:
 
     def __init__(self, view: View, plan: Plan, topic_sink: TopicSink, folder: Path) -> None:
         self._view, self._plan, self._topic_sink = view, plan, topic_sink
-        self._checkpoint, self._folder = topic_sink.checkpoint, folder
-        self._database = database_of(view)
-
-    @property
-    def _log(self) -> Log:
-        return self._topic_sink.log
+        self._epochs = ViewEpochs(view, topic_sink.log, topic_sink.checkpoint, folder)
 
     def __call__(self, rows: DataFrame, number: int) -> None:
-        reached, before = (positions(self._checkpoint, each) for each in (number, number - 1))
-        # A position of its own counts epochs, from where a whole view may be on.
-        lsn, after = (number + _FIRST + 1, number + _FIRST)
-        if self._database is not None:
-            lsn, after = reached[self._database], before.get(self._database, 0)
-        at_ms = now_ms(self._checkpoint, number) or began_ms(self._checkpoint, number)
-        write(self._records(rows, lsn, after, at_ms), self._topic_sink.epoch(number))
-        targets = json.loads((self._folder / FILLING).read_text(encoding="utf-8"))
-        whole = all(reached.get(name, 0) >= target for name, target in targets.items())
-        mark = Mark(number, self._database, lsn, at_ms, self._ends(), whole)
-        self._log.write(marks_topic(self._view.name), mark.as_json(), key=self._view.name)
+        reached = self._epochs.reached(number)
+        write(self._records(rows, reached), self._topic_sink.epoch(number))
+        self._epochs.mark(number, reached)
 
-    def _records(self, rows: DataFrame, lsn: int, after: int, at_ms: int) -> DataFrame:
-        columns = dict(self._plan.columns)
-        key = F.to_json(F.struct(*(shown(name, columns[name]) for name in self._view.key)), TIMES)
-        row = F.to_json(F.struct(*(shown(name, type_) for name, type_ in columns.items())), TIMES)
-        source = json.dumps({"lsn": lsn, "ts_ms": at_ms})
-        value = F.concat(F.lit(HEAD), row, F.lit(f"{TAIL}{source}}}"))
-        header = F.struct(F.lit(AFTER).alias("key"), F.lit(str(after)).cast("binary").alias("value"))
-        return rows.select(
-            key.alias("key"),
-            F.when(F.col(DIFF) > 0, value).alias("value"),
-            F.lit(self._log.settings.named(self._view.name)).alias("topic"),
-            F.array(header).alias("headers"),
+    def _records(self, rows: DataFrame, reached: Reached) -> DataFrame:
+        source = json.dumps({"lsn": reached.lsn, "ts_ms": reached.at_ms})
+        topic = self._topic_sink.log.settings.named(self._view.name)
+        return _told(rows, self._view, self._plan, source, AFTER, F.lit(str(reached.after))).withColumn(
+            "topic", F.lit(topic)
         )
 
-    def _ends(self) -> dict[int, int]:
-        """Where the changelog ends when readers can see all of it: a commit is answered before every partition has it.
-        Nobody else writes there."""
-        deadline = time.monotonic() + _SETTLE_S
-        while True:
-            seen, written = (self._log.topics.last(self._view.name, committed=each) for each in (True, False))
-            if seen == written:
-                return seen
-            if time.monotonic() > deadline:
-                reason = f"the last epoch of {self._view.name} is written and cannot be seen"
-                raise KafkaUnreachable(address=self._log.address, reason=reason)
-            time.sleep(_LOOK_S)
+
+def tentative(rows: DataFrame, view: View, plan: Plan, folder: Path) -> DataFrame:
+    """Rows in real time as records that say of which incarnation and epoch they are."""
+    incarnation = Incarnation.read(folder) or Incarnation()
+    told = epoch_behind(F.lit(f"{incarnation.number} "))
+    return _told(rows, view, plan, "{}", TENTATIVE, told)
 
 
-def begin(view: View, folder: Path, log: Log, *, afresh: bool) -> None:
+def _told(rows: DataFrame, view: View, plan: Plan, source: str, header: str, content: Column) -> DataFrame:
+    columns = dict(plan.columns)
+    key = F.to_json(F.struct(*(shown(name, columns[name]) for name in view.key)), TIMES)
+    row = F.to_json(F.struct(*(shown(name, type_) for name, type_ in columns.items())), TIMES)
+    value = F.concat(F.lit(HEAD), row, F.lit(f"{TAIL}{source}}}"))
+    own = F.struct(F.lit(header).alias("key"), content.cast("binary").alias("value"))
+    return rows.select(key.alias("key"), F.when(F.col(DIFF) > 0, value).alias("value"), F.array(own).alias("headers"))
+
+
+def begin(view: View, folder: Path, log: Log, app: str, *, afresh: bool) -> None:
     """Before a view's flow starts: its topics. One that begins has an empty changelog, since no tombstone would take
     out the rows that it has no longer; and it notes how far its first reading goes."""
     if afresh and log.topics.exists(view.name) and _written(view, log):
         log.topics.delete(view.name)
         log.topics.delete(marks_topic(view.name))
+        if log.topics.exists(tentative_topic(view.name)):
+            log.topics.delete(tentative_topic(view.name))
     for each in (view, *(node for node in view.reads if isinstance(node, View))):
         _ensure(each, log)
     if afresh or not (folder / FILLING).exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILLING, json.dumps(_targets(view, log)))
+    if afresh:
+        (folder / INCARNATION).unlink(missing_ok=True)
+    if view.epoch_ms is not None:
+        log.topics.ensure(tentative_topic(view.name), partitions=PARTITIONS, config=_KEPT_TENTATIVE)
+    if log.topics.exists(tentative_topic(view.name)):
+        settler_of(view, folder, log, app).begin()
+
+
+def settler_of(view: View, folder: Path, log: Log, app: str) -> Settler:
+    epochs = ViewEpochs(view, log, folder / CHECKPOINT, folder)
+    return Settler(epochs, f"{app}.{view.name}")
 
 
 def _written(view: View, log: Log) -> bool:
@@ -117,7 +115,7 @@ def _targets(view: View, log: Log) -> dict[str, int]:
             name, marks = space
             # A view that is not whole yet is waited for by its readers' epochs.
             last = _last_mark(view, marks, log) if isinstance(node, Table) else max(_marks(marks, log), default=0)
-            found[name] = max(found.get(name, 0), last, _FIRST + 1)
+            found[name] = max(found.get(name, 0), last, FIRST + 1)
     return found
 
 

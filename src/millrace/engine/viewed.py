@@ -123,6 +123,24 @@ def refuse(view: View, plan: Plan, log: Log) -> None:
         )
 
 
+def refuse_real_time(view: View, plan: Plan, master: str) -> None:
+    """What runs epoch by epoch and not in real time."""
+    others = [each.name for each in view.reads if isinstance(each, View)]
+    reason = ""
+    if plan.is_timed:
+        reason = "it has now(), and a time is one moment of an epoch"
+    elif others:
+        reason = (
+            f"it reads the view {others[0]}, whose rows are told at the end of an epoch; write that one's SQL into it"
+        )
+    elif not master.startswith("local"):
+        reason = f"its readers end an epoch together, in one process, and Spark's master is {master}"
+    if reason:
+        raise ViewNotRun(
+            view=view.name, reason=f"not in real time: {reason}", remedy="leave `mode` out", where=view.where
+        )
+
+
 def _hindrances(view: View, plan: Plan, log: Log) -> Iterator[tuple[str, str]]:
     if log.data_source.format != "kafka":
         yield "views need Kafka and a view store, and a play has neither", "`views=False` leaves them out of the play"

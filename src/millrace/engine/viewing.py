@@ -20,7 +20,7 @@ from millrace.capture import reading
 from millrace.capture.reading import UNREADABLE
 from millrace.engine.definition import AnySource
 from millrace.engine.output import TIMES
-from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, ROWS, Source, ddl, newest
+from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, PROMPT, ROWS, Source, ddl, newest
 from millrace.engine.tables import TableSource
 from millrace.engine.viewed import ViewedSource, space_of
 from millrace.flow import View
@@ -125,8 +125,9 @@ def _records(spark: SparkSession, view: View, sources: Sequence[AnySource], log:
             own["marks"] = sorted({*own["marks"], log.settings.named(marks)})
     options = {**sources[0].data.options, "subscribe": ",".join(sorted(source.outside for source in sources))}
     reader = spark.readStream.format(WHOLE).options(**options).option("marks", json.dumps(spaces))
-    reader = reader.option("view", view.name)
-    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
+    reader = reader.option("view", view.name).option("startingOffsets", "earliest")
+    if sources[0].data.format != PROMPT:
+        reader = reader.option("maxOffsetsPerTrigger", FIRST_RECORDS_AN_EPOCH)
     return reader.load().select("topic", "key", "value", "partition", "offset", "timestamp")
 
 

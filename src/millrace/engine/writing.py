@@ -23,7 +23,7 @@ from millrace.engine.session import log_file
 from millrace.engine.sides import Sides
 from millrace.engine.tables import TableSource
 from millrace.engine.topic_sink import TopicSink
-from millrace.engine.view_outlet import ViewOutlet
+from millrace.engine.view_outlet import ViewOutlet, tentative
 from millrace.engine.viewed import ViewedSource
 from millrace.errors import MillraceError
 from millrace.flow import Delivery, Stream, View
@@ -31,6 +31,8 @@ from millrace.flow.nodes import Deliverable
 from millrace.flow.operators import Operator
 from millrace.log import Log
 from millrace.sinks.contract import VERSION, Feed
+from millrace.views import Plan
+from millrace.views.changelog import tentative_topic
 
 # Of the sinks of a flow, each with what it will be given, makes what takes its epochs.
 Deliver: TypeAlias = Callable[[Mapping[Delivery, Feed]], Delivering]
@@ -90,9 +92,19 @@ class FlowPlan:
     def _of_view(self, view: View) -> tuple[DataStreamWriter, DataFrame, DataFrame]:
         plan = viewed.plan_of(view, self.log)
         viewed.refuse(view, plan, self.log)
+        if self.flow.epoch_ms is not None:
+            viewed.refuse_real_time(view, plan, str(self.spark.sparkContext.master))
         rows = viewing.rows(self.spark, view, plan, self.sources, self.log, self.clocks, self.once)
+        if self.in_real_time:
+            return self._tentative(view, plan, rows), rows, rows
         outlet = ViewOutlet(view, plan, self.topic_sink, self.folder)
         return rows.writeStream.foreachBatch(outlet).outputMode("append"), rows, rows
+
+    def _tentative(self, view: View, plan: Plan, rows: DataFrame) -> DataStreamWriter:
+        """Rows that leave at once: what is certain of them is told when their epoch is (`settling`)."""
+        records, to = tentative(rows, view, plan, self.folder), self.log.data_source
+        writer = realtime.settled(records).writeStream.format(to.format).outputMode("update").options(**to.options)
+        return writer.option("topic", self.log.settings.named(tentative_topic(view.name)))
 
     def _of_topic(self, rows: DataFrame) -> tuple[DataStreamWriter, None, DataFrame]:
         assert self.flow.topic is not None

@@ -242,19 +242,31 @@ class App:
 
         return register
 
-    def view(self, name: str, *, key: str | Sequence[str], sql: str, index: Sequence[str | Sequence[str]] = ()) -> View:
+    def view(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        sql: str,
+        index: Sequence[str | Sequence[str]] = (),
+        mode: Mode = "microbatch",
+        epoch: Duration | None = None,
+    ) -> View:
         """A table that holds what the SQL gives, in PostgreSQL's dialect, as its tables change. It reads captured
         tables, views, topics and streams of this app by their names; `key` names the columns that tell its rows apart,
         `index` those by which its table in the view store is asked beside that: each a column, or several together.
 
-        What cannot be kept true is refused, with the clause and another way to write it.
+        `mode="realtime"` shows each change in milliseconds, tentatively: it is certain when its `epoch` is committed,
+        and put right by itself if that never is. What cannot be kept true is refused, with the clause and another way
+        to write it.
         """
         where = caller()
         checked = checked_name("a view", name, where)
         indexes = tuple(
             _keys(checked, each, where, "index") for each in ((index,) if isinstance(index, str) else index)
         )
-        found = views.defined(checked, sql, _keys(checked, key, where), self._nodes.values(), where, indexes)
+        epoch_ms = _epoch_ms(checked, _mode(checked, mode, where), epoch, where)
+        found = views.defined(checked, sql, _keys(checked, key, where), self._nodes.values(), where, indexes, epoch_ms)
         self._add(found)
         return found
 

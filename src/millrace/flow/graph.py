@@ -211,7 +211,9 @@ def _facts(node: Node) -> str:
     if isinstance(node, LakeInput):
         return "its newest version when a flow starts" if node.version is None else f"version {node.version}"
     if isinstance(node, View):
-        return f"{', '.join(each.name for each in node.reads)} -> {node.name}; key {', '.join(node.key)}"
+        found = f"{', '.join(each.name for each in node.reads)} -> {node.name}; key {', '.join(node.key)}"
+        epoch_ms = node.epoch_ms
+        return found if epoch_ms is None else f"{found}; in real time, epochs of {durations.spoken(epoch_ms)}"
     facts = [node.schema] if node.schema else ["columns as its stream gives them"]
     if node.time:
         facts.append(f"time {node.time}, {node.lateness}")

@@ -22,8 +22,9 @@ class View:
     """A table that holds what its SQL gives, kept true as its tables change; `key` tells its rows apart.
 
     `names` are what the SQL calls the tables, in the order of `reads`. `indexes` are columns by which its table in the
-    view store is asked, beside the key. The plan is known as soon as the columns of all
-    of them are: those of a captured table are when it is captured.
+    view store is asked, beside the key. The plan is known as soon as the columns of all of them are: those of a
+    captured table are when it is captured. In real time a change is shown at once, tentatively; an epoch takes
+    `epoch_ms`, and what was shown is certain at its end.
     """
 
     name: str
@@ -34,6 +35,7 @@ class View:
     where: Where
     plan: Plan | None = None
     indexes: tuple[tuple[str, ...], ...] = ()
+    epoch_ms: int | None = None
 
     def planned(self, relations: Iterable[Relation]) -> Plan:
         """The plan over tables whose columns are known by now, by the names that the SQL has for them."""
@@ -60,12 +62,13 @@ def defined(
     nodes: Iterable[Node],
     where: Where,
     indexes: tuple[tuple[str, ...], ...] = (),
+    epoch_ms: int | None = None,
 ) -> View:
     """A view, planned as far as can be without a database."""
     names = read_tables(name, sql, where=where)
     nodes = list(nodes)
     found = tuple(_found(name, table, nodes, where) for table in names)
-    view = View(name, sql, key, names, found, where, indexes=indexes)
+    view = View(name, sql, key, names, found, where, indexes=indexes, epoch_ms=epoch_ms)
     known = [relation(table, node) for table, node in zip(names, found, strict=True)]
     if any(each is None for each in known):
         return view

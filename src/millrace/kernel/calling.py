@@ -59,6 +59,11 @@ def canonical(row: Column, schema: StructType) -> Column:
     return Column(operator(SparkSession.active(), "Canonical").of(row._jc, schema.json()))
 
 
+def epoch_behind(text: Column) -> Column:
+    """A text and behind it the number of the epoch, in whose tasks alone it can be told. See `EpochNumber.java`."""
+    return Column(operator(SparkSession.active(), "EpochNumber").behind(text._jc))
+
+
 def words(column: Column) -> str:
     """An expression as Spark writes it."""
     java: Any = column._jc

@@ -209,6 +209,7 @@ class Log:
         follow: bool = False,
         stop: threading.Event | None = None,
         lasting_s: float | None = None,
+        gather_s: float = 0.0,
     ) -> Reader:
         """The same reading, for whoever wants whole batches, or what is gone by retention."""
         return Reader(
@@ -222,4 +223,5 @@ class Log:
             follow=follow,
             stop=stop,
             lasting_s=lasting_s,
+            gather_s=gather_s,
         )

@@ -47,6 +47,7 @@ class Reader:
     - `follow`: go on for new records. Otherwise the end is the topic's end as of now.
     - `until`: only records with an earlier timestamp; a follower stops when the clock passes it.
     - `limit`: at most so many records. `lasting_s`: for so long at most. `stop`: ends the reading soon after it is set.
+    - `gather_s`: how long a follower waits, when records have come, for those that belong to them.
     """
 
     def __init__(
@@ -62,11 +63,12 @@ class Reader:
         follow: bool = False,
         stop: threading.Event | None = None,
         lasting_s: float | None = None,
+        gather_s: float = 0.0,
     ) -> None:
         self.topic = topic
         self._connection = connection
         self._outside = topics.outside(topic)
-        self._limit, self._follow, self._stop = limit, follow, stop
+        self._limit, self._follow, self._stop, self._gather_s = limit, follow, stop, gather_s
         self._deadline = math.inf if lasting_s is None else time.monotonic() + lasting_s
         self._from_ms = timestamp_ms(start) if isinstance(start, datetime) else None
         self._until_ms = timestamp_ms(until) if until else None
@@ -159,7 +161,11 @@ class Reader:
     def _consume(self) -> list[Message]:
         try:
             if self._follow:
-                return arrived(self._consumer, BATCH_RECORDS, _BATCH_S)
+                came = arrived(self._consumer, BATCH_RECORDS, _BATCH_S)
+                if came and self._gather_s:
+                    time.sleep(self._gather_s)
+                    came += self._consumer.consume(BATCH_RECORDS, 0)
+                return came
             found: list[Message] = self._consumer.consume(BATCH_RECORDS, _BATCH_S)
             return found
         except KafkaException as error:

@@ -22,7 +22,7 @@ class Draft:
     """A record that is to be written."""
 
     topic: str
-    value: bytes
+    value: bytes | None
     key: bytes | None = None
     headers: Headers = ()
 

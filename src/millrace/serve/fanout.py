@@ -134,6 +134,10 @@ class Channel:
             self._records -= gone.records
             self._size_bytes -= gone.size_bytes
         self._begun.set()
+        self.tell(batch)
+
+    def tell(self, batch: Batch) -> None:
+        """Of what is remembered, or is not worth it."""
         for watcher in tuple(self.watchers):
             watcher(batch)
 

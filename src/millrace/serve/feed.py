@@ -7,7 +7,6 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,10 +15,12 @@ from typing import Any
 
 from millrace.errors import MillraceError, ViewUnfilled
 from millrace.log import Log, Ranges
-from millrace.serve import resume
+from millrace.serve.epochs import Change, Epoch
 from millrace.serve.fanout import MEMORY_RECORDS, Batch, Channel
-from millrace.serve.reading import Reached, Reading, Shape, exact
-from millrace.views.changelog import Mark, lsn_text, marks_topic
+from millrace.serve.reading import Reached, Reading, Shape
+from millrace.serve.uncertain import Listening, Records, Uncertain
+from millrace.views.changelog import Mark, lsn_text, marks_topic, tentative_topic
+from millrace.views.tentative import Told
 
 # Among so many offsets at the end of the topic of marks is the last one: transactions take none there.
 _MARKS = 20
@@ -30,75 +31,6 @@ _SAME_S = 5.0
 _SHAPE_S, _HANDED_S = 20.0, 60.0
 
 _logger = logging.getLogger("millrace.serve")
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Rows whose columns have these values, and of which these are null. `by_key`: its columns are all of the key, so
-    that no change lets a row come into it or leave it."""
-
-    values: tuple[tuple[str, Any], ...] = ()
-    null: tuple[str, ...] = ()
-    by_key: bool = True
-
-    def __bool__(self) -> bool:
-        return bool(self.values or self.null)
-
-    def fits(self, row: Mapping[str, Any]) -> bool:
-        return all(row.get(name) == value for name, value in self.values) and all(
-            row.get(name) is None for name in self.null
-        )
-
-
-@dataclass(frozen=True)
-class Change:
-    """Of one key: its row, or None for one that is gone; both as JSON, and where it stands in the changelog."""
-
-    partition: int
-    offset: int
-    key: str
-    row: str | None
-
-
-class Epoch(Batch):
-    """Changes of a view up to a position that it reached."""
-
-    def __init__(self, reached: Reached, before: Mapping[int, int], changes: tuple[Change, ...]) -> None:
-        size_bytes = sum(len(each.key) + len(each.row or "") + 100 for each in changes)
-        super().__init__(before, reached.ends, len(changes), size_bytes)
-        self.reached, self.changes = reached, changes
-        self._parsed: list[tuple[Mapping[str, Any], Mapping[str, Any] | None]] | None = None
-
-    def text(self, wanted: Filter, ends: Mapping[int, int]) -> tuple[str, bool]:
-        # Of each key the last.
-        last = {change.key: change.row for change in self._wanted(wanted, ends)}
-        rows = ",".join(row for row in last.values() if row is not None)
-        gone = ",".join(key for key, row in last.items() if row is None)
-        after = resume.after(self.reached.topic, self.reached.ends, wanted)
-        told = f'"position":{json.dumps(self.reached.told())},"rows":[{rows}],"gone":[{gone}],"after":"{after}"'
-        return f'{{"type":"changes",{told}}}', bool(last)
-
-    def _wanted(self, wanted: Filter, ends: Mapping[int, int]) -> Iterator[Change]:
-        for number, change in enumerate(self.changes):
-            if change.offset < ends.get(change.partition, 0):
-                continue
-            if not wanted:
-                yield change
-                continue
-            key, row = self._values[number]
-            if wanted.by_key:
-                if wanted.fits(key):
-                    yield change
-            elif row is not None and wanted.fits(row):
-                yield change
-            else:  # it may have been among the wanted rows before
-                yield Change(change.partition, change.offset, change.key, None)
-
-    @property
-    def _values(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
-        if self._parsed is None:
-            self._parsed = [(exact(each.key), exact(each.row)) for each in self.changes]
-        return self._parsed
 
 
 @dataclass
@@ -120,10 +52,25 @@ class Feed(threading.Thread):
         self._log, self._reading, self._loop = log, reading, loop
         self._ended = threading.Event()
         self._place: _Place | None = None
+        self._uncertain = Uncertain()
+        self._listening: Listening | None = None
+        # Of a view in real time: a snapshot of before this epoch may have rows that never became certain.
+        self.least_epoch = -1
         self._known: tuple[str, Shape] | None = None
 
     def end(self) -> None:
         self._ended.set()
+        if self._listening is not None:
+            self._listening.end()
+
+    @property
+    def in_real_time(self) -> bool:
+        return self._listening is not None
+
+    def guess(self) -> list[Batch]:
+        """What whoever begins to watch is told beside the changes: all that is tentative now."""
+        found = self._uncertain.all()
+        return [] if found is None else [found]
 
     def run(self) -> None:
         wait_s = _LEAST_S
@@ -150,6 +97,9 @@ class Feed(threading.Thread):
         marks = marks_topic(self.view)
         first = max(self._log.topics.offsets(marks)[0][1] - _MARKS, 0)
         looked = time.monotonic()
+        if self._listening is None and self._log.topics.exists(tentative_topic(self.view)):
+            self._listening = Listening(self.view, self._log, self._loop, self._guessed)
+            self._listening.start()
         with (
             closing(self._log.ranges(self.view)) as ranges,
             closing(self._log.reader(marks, first, follow=True, stop=self._ended).batches()) as batches,
@@ -198,6 +148,23 @@ class Feed(threading.Thread):
             self.channel.begin(topic)
         self.trouble = None
         self.channel.publish(Epoch(Reached(mark.epoch, lsn, at, topic, dict(mark.ends)), before, changes))
+        if self._uncertain.certain(mark.epoch, {change.key for change in changes}):
+            self._begin_again(mark.epoch)
+
+    async def _guessed(self, told: Told, records: Records) -> None:
+        if self.channel.topic is None:
+            return  # whoever begins to watch has a snapshot first
+        shape = await self._shape(self.channel.topic)
+        keys, values = [key for key, _ in records], [value for _, value in records]
+        guess = self._uncertain.add(told, await self._reading.changed(self.view, shape, keys, values))
+        if guess is not None:
+            self.channel.tell(guess)
+
+    def _begin_again(self, epoch: int) -> None:
+        """Something was pushed that is not so, and the store knows by this epoch."""
+        self.least_epoch = epoch
+        for watcher in self.channel.watchers:
+            watcher.anew.set()
 
     async def _shape(self, topic: str) -> Shape:
         deadline = time.monotonic() + _SHAPE_S

@@ -1,6 +1,7 @@
 """Views and topics, pushed: a WebSocket that is told of everything from a place on, in order and once.
 
-What a client of a view hears: a snapshot (in parts, the last of which says so), then changes. Each message that leaves
+What a client of a view hears: a snapshot (in parts, the last of which says so), then changes; of one in real time rows
+that are tentative before the changes that make them certain (`uncertain`). Each message that leaves
 the client with a whole state has an `after`; whoever comes back with it hears what came since. If that is not known any
 more, it hears a snapshot again, which takes the place of all it had.
 """
@@ -18,8 +19,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from millrace.errors import MillraceError, RequestInvalid, SnapshotTooLarge, TailUnready, ViewBehind, ViewUnfilled
 from millrace.serve import resume
+from millrace.serve.epochs import Filter
 from millrace.serve.fanout import Batch, Channel, SocketWatcher, Watcher
-from millrace.serve.feed import Feed, Filter
+from millrace.serve.feed import Feed
 from millrace.serve.gate import PROTOCOL
 from millrace.serve.pulling import wished
 from millrace.serve.reading import Found, Shape, Wish
@@ -43,6 +45,8 @@ async def view_changes(site: Site, websocket: WebSocket, token: Token) -> None:
     feed = site.feed(view)
     if not await feed.channel.ready(READY_S):
         raise feed.trouble or ViewUnfilled(view=view)
+    if feed.in_real_time:
+        place = None  # of what was tentative when the client left nobody knows what it heard
     with _entered(site, websocket, token) as socket:
         await _accept(websocket)
         leaving = asyncio.create_task(_left(websocket, socket))
@@ -123,7 +127,8 @@ async def _told_of_changes(
             place = found.reached.topic, dict(found.reached.ends)
             known = feed.channel.since(*place)
         if known is not None:  # otherwise it took so long that it has to begin again
-            await _watching(feed.channel, SocketWatcher(socket, wanted, place[1], site.figures.pushed), known, leaving)
+            watcher = SocketWatcher(socket, wanted, place[1], site.figures.pushed)
+            await _watching(feed.channel, watcher, [*known, *feed.guess()], leaving)
         place = None
 
 
@@ -135,7 +140,8 @@ async def _whole(site: Site, feed: Feed, wish: Wish) -> Found:
         found = await site.reading.rows(feed.view, Wish(wish.equal, wish.null, (), SNAPSHOT_ROWS))
         if found.more:
             raise SnapshotTooLarge(view=feed.view, limit_rows=SNAPSHOT_ROWS)
-        if feed.channel.since(found.reached.topic, found.reached.ends) is not None:
+        known = feed.channel.since(found.reached.topic, found.reached.ends) is not None
+        if known and found.reached.epoch >= feed.least_epoch:
             return found
         if time.monotonic() > deadline:
             wanted, reached = "its changelog", found.reached.lsn or "an older changelog"

@@ -31,7 +31,7 @@ from millrace.errors import (
 )
 from millrace.sinks.postgres import CONNECT_S, sentence
 from millrace.views.changelog import lsn_number
-from millrace.views.store import POSITIONS, schema_of, url_of
+from millrace.views.store import POSITIONS, TENTATIVE, schema_of, url_of
 from millrace.views.wanted import AGAIN_S, NOTIFY, Wanted
 
 CONNECTIONS = 8
@@ -59,19 +59,22 @@ class Shape:
 
 @dataclass(frozen=True)
 class Reached:
-    """What a view's table reflects. `topic` is the identity of its changelog, `ends` its offsets."""
+    """What a view's table reflects. `topic` is the identity of its changelog, `ends` its offsets; of a view in real
+    time so many rows are `tentative`."""
 
     epoch: int
     lsn: str | None
     at: datetime
     topic: str
     ends: Mapping[int, int]
+    tentative: int = 0
 
     def told(self) -> dict[str, Any]:
         """For an answer: true as of this LSN, so many seconds ago."""
         age_s = max((datetime.now(UTC) - self.at).total_seconds(), 0.0)
         at = self.at.astimezone(UTC).isoformat(timespec="milliseconds")
-        return {"lsn": self.lsn, "epoch": self.epoch, "at": at, "age_s": round(age_s, 3)}
+        told = {"lsn": self.lsn, "epoch": self.epoch, "at": at, "age_s": round(age_s, 3)}
+        return {**told, "tentative": self.tentative} if self.tentative else told
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,9 @@ class Reading:
         """Of the views that are filled."""
         with told(""):
             async with self.pool.connection() as connection:
-                query = self._sql("SELECT view, epoch, lsn::text, at, topic, ends, shape FROM {positions}")
+                query = self._sql(
+                    "SELECT view, epoch, lsn::text, at, topic, ends, shape, {tentative} FROM {positions} p"
+                )
                 try:
                     rows = await (await connection.execute(query)).fetchall()
                 except psycopg.errors.UndefinedTable:
@@ -217,9 +222,9 @@ class Reading:
         order: list[sql.Composable] = [_directed(column, descending) for column, descending in wish.order]
         order += [sql.Identifier(name) for name in shape.key]
         query = self._sql(
-            "SELECT p.epoch, p.lsn::text, p.at, p.topic, p.ends, p.shape, r.rows FROM {positions} p, LATERAL (SELECT"
-            " array_agg(row_to_json(t.*)::text) AS rows FROM (SELECT * FROM {table} WHERE {where} ORDER BY {order}"
-            " LIMIT %s) t) r WHERE p.view = %s",
+            "SELECT p.epoch, p.lsn::text, p.at, p.topic, p.ends, p.shape, {tentative}, r.rows FROM {positions} p,"
+            " LATERAL (SELECT array_agg(row_to_json(t.*)::text) AS rows FROM (SELECT * FROM {table} WHERE {where}"
+            " ORDER BY {order} LIMIT %s) t) r WHERE p.view = %s",
             table=sql.Identifier(self.schema, view),
             where=sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("true"),
             order=sql.SQL(", ").join(order),
@@ -329,7 +334,8 @@ class Reading:
                         await connection.execute(NOTIFY, (Wanted(self.schema, view, wanted).told(),))
 
     def _sql(self, text: str, **parts: Any) -> sql.Composed:
-        return sql.SQL(text).format(positions=sql.Identifier(self.schema, POSITIONS), **parts)
+        named = {"positions": sql.Identifier(self.schema, POSITIONS), "tentative": sql.SQL(TENTATIVE)}
+        return sql.SQL(text).format(**named, **parts)
 
 
 def exact(text: str | None) -> Any:
@@ -340,9 +346,10 @@ def exact(text: str | None) -> Any:
 
 
 def _reached(
-    epoch: int, lsn: str | None, at: datetime, topic: str, ends: Mapping[str, int], shape: str
+    epoch: int, lsn: str | None, at: datetime, topic: str, ends: Mapping[str, int], shape: str, tentative: int
 ) -> tuple[Reached, Shape]:
-    return Reached(epoch, lsn, at, topic, {int(number): end for number, end in ends.items()}), Shape.of(shape)
+    places = {int(number): end for number, end in ends.items()}
+    return Reached(epoch, lsn, at, topic, places, tentative), Shape.of(shape)
 
 
 def _conditions(shape: Shape, wish: Wish) -> tuple[list[sql.Composable], list[str]]:

@@ -26,6 +26,7 @@ _POSITION: Schema = {
         "epoch": {"type": "integer"},
         "at": {"type": "string"},
         "age_s": {"type": "number"},
+        "tentative": {"type": "integer"},
     },
 }
 _ROWS: Schema = {"type": "array", "items": {"type": "object"}}

@@ -94,7 +94,7 @@ class Sender:
         for event in events:
             key = record_key(topic.key, event.row)
             draft = Draft(topic.name, event.text.encode(), None if key is None else key.encode())
-            size_bytes = len(draft.value) + len(draft.key or b"") + _AROUND_BYTES
+            size_bytes = len(draft.value or b"") + len(draft.key or b"") + _AROUND_BYTES
             if size_bytes > self._limits[topic.name]:
                 raise RecordTooLarge(topic=topic.name, size_bytes=size_bytes, limit_bytes=self._limits[topic.name])
             drafts.append(draft)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millrace.testing.play import Play
 
 # Two of everything, as on two cores, and slots enough for flows in real time, whose tasks all run at once.
-MASTER = "local[12]"
+MASTER = "local[16]"
 TWO = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 # Tests run code once or twice; the JVM's second compiler would spend more on it than it gains. With one compiler alone

@@ -25,6 +25,11 @@ def marks_topic(view: str) -> str:
     return f"_millrace.marks.view.{view}"
 
 
+def tentative_topic(view: str) -> str:
+    """Where rows of a view in real time are before their epoch is committed."""
+    return f"_millrace.tentative.view.{view}"
+
+
 @dataclass(frozen=True)
 class Mark:
     """`lsn` is the position that the view is true of: of the captured `database`, or if its tables are of none or

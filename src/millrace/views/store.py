@@ -27,24 +27,29 @@ from millrace.views.wanted import AGAIN_S, NOTIFY, Wanted
 if TYPE_CHECKING:
     import psycopg
 
+    from millrace.views.overlay import Overlay, Tentative
+
 POSITIONS = "millrace_positions"
+# Of `millrace_positions p`; in a store that only an earlier version has written there is no such column.
+TENTATIVE = "coalesce((to_jsonb(p) ->> 'tentative')::bigint, 0)"
 # Rows that one statement is given; the transaction is one for all of them.
 _AT_ONCE = 5_000
 # PostgreSQL cuts longer names off, and two that begin alike would be one.
 LONGEST_NAME_BYTES = 63
 _LOOK_S = 0.05
-_PREFIX, _INDEX, _NEXT = "millrace_", "millrace_by_", "millrace_next_"
+_PREFIX, _INDEX, _NEXT, _UNDO = "millrace_", "millrace_by_", "millrace_next_", "millrace_undo_"
 
 
 @dataclass(frozen=True)
 class Shape:
     """A view as its table knows it: columns with their types, and which of them are the key. By which columns it has
-    `indexes` beside that may change while it stands."""
+    `indexes` beside that may change while it stands; one `in_real_time` has tentative rows too (`overlay`)."""
 
     view: str
     columns: tuple[tuple[str, Type], ...]
     key: tuple[str, ...]
     indexes: tuple[tuple[str, ...], ...] = ()
+    in_real_time: bool = False
 
     def told(self) -> str:
         columns = [[name, postgres_type(type_)] for name, type_ in self.columns]
@@ -53,7 +58,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Position:
-    """What a view's table reflects: everything up to `lsn` of the captured database, as it was at `at`."""
+    """What a view's table reflects: everything up to `lsn` of the captured database, as it was at `at`. Of a view in
+    real time so many rows may be newer, or gone: they are `tentative`."""
 
     view: str
     epoch: int
@@ -61,6 +67,7 @@ class Position:
     at: datetime
     ends: Mapping[int, int]
     topic: str
+    tentative: int = 0
 
 
 def schema_of(settings: Settings, app: str) -> str:
@@ -125,12 +132,14 @@ class Store:
                 self._sql(
                     "CREATE TABLE IF NOT EXISTS {positions} (view text PRIMARY KEY, epoch bigint NOT NULL, lsn pg_lsn,"
                     " at timestamptz NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), ends jsonb NOT NULL,"
-                    " topic text NOT NULL, shape text NOT NULL)"
+                    " topic text NOT NULL, shape text NOT NULL, tentative bigint NOT NULL DEFAULT 0)"
                 )
             )
+            self._complete(connection)
             if not self._is_of(connection, shape, topic):
                 return None
             self._index(connection, shape)
+            self._settle(connection, shape)
         return self.position(shape.view)
 
     def _is_of(self, connection: psycopg.Connection[Any], shape: Shape, topic: str) -> bool:
@@ -138,6 +147,50 @@ class Store:
             self._sql("SELECT topic, shape FROM {positions} WHERE view = %s FOR UPDATE"), (shape.view,)
         ).fetchone()
         return held == (topic, shape.told())
+
+    def _complete(self, connection: psycopg.Connection[Any]) -> None:
+        """Gives positions of an earlier version the columns that they lack."""
+        there = (
+            "SELECT FROM information_schema.columns WHERE table_schema = %s AND table_name = %s AND column_name = %s"
+        )
+        if not connection.execute(there, (self.schema, POSITIONS, "tentative")).rowcount:
+            connection.execute(self._sql("ALTER TABLE {positions} ADD COLUMN tentative bigint NOT NULL DEFAULT 0"))
+
+    def _overlay(self, connection: psycopg.Connection[Any], shape: Shape) -> Overlay:
+        from millrace.views.overlay import Overlay
+
+        return Overlay(self, shape, connection)
+
+    def _settle(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
+        """Puts back what an earlier run showed of an epoch that it did not commit."""
+        overlay = self._overlay(connection, shape)
+        if overlay.exists():
+            overlay.put_back()
+            if not shape.in_real_time:
+                overlay.gone()
+        elif shape.in_real_time:
+            overlay.create()
+        self._count(connection, shape, 0)
+
+    def _count(self, connection: psycopg.Connection[Any], shape: Shape, tentative: int) -> None:
+        counted = self._sql("UPDATE {positions} SET tentative = %s WHERE view = %s AND tentative <> %s")
+        connection.execute(counted, (tentative, shape.view, tentative))
+
+    def show(self, shape: Shape, topic: str, told: Mapping[str, Tentative]) -> None:
+        """Tentative rows by key, of epochs that the store does not hold yet."""
+        with self._told(shape.view) as connection, connection.transaction():
+            if self._is_of(connection, shape, topic):
+                held = connection.execute(self._sql("SELECT epoch FROM {positions} WHERE view = %s"), (shape.view,))
+                ((epoch,),) = held.fetchall()
+                overlay = self._overlay(connection, shape)
+                overlay.lay({key: each for key, each in told.items() if each.epoch > epoch})
+                self._count(connection, shape, overlay.count())
+
+    def put_back(self, shape: Shape, topic: str) -> None:
+        """All committed rows: what was shown beside them was told by a flow that is gone."""
+        with self._told(shape.view) as connection, connection.transaction():
+            if self._is_of(connection, shape, topic):
+                self._settle(connection, shape)
 
     def _create(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
         from psycopg import sql
@@ -153,6 +206,7 @@ class Store:
         """Puts a table in the place of the one that people read, with the names of its indexes."""
         from psycopg import sql
 
+        self._overlay(connection, shape).gone()
         connection.execute(self._sql("DROP TABLE IF EXISTS {table}", shape.view))
         name = sql.Identifier(shape.view)
         connection.execute(self._sql("ALTER TABLE {table} RENAME TO {name}", new.view, name=name))
@@ -160,6 +214,8 @@ class Store:
             index = sql.Identifier(self.schema, _index_name(new.view, columns))
             name = sql.Identifier(_index_name(shape.view, columns))
             connection.execute(self._sql("ALTER INDEX {index} RENAME TO {name}", index=index, name=name))
+        if shape.in_real_time:
+            self._overlay(connection, shape).create()
 
     def _index(self, connection: psycopg.Connection[Any], shape: Shape) -> None:
         """Makes the indexes that are lacking, and drops those that are not wanted any more. Those of others stay."""
@@ -186,36 +242,38 @@ class Store:
             if not goes_on:
                 self._create(connection, into)
             left = iter(changes)
+            tentative = self._overlay(connection, shape) if shape.in_real_time else None
+            certain = None if tentative is None or not goes_on else tentative.certain(mark.epoch)
             while some := dict(islice(left, _AT_ONCE)):  # of each key the last
-                self._delete(connection, into, [key.decode() for key, value in some.items() if value is None])
-                self._upsert(connection, into, [value.decode() for value in some.values() if value is not None])
+                texts = {key.decode(): None if value is None else value.decode() for key, value in some.items()}
+                new = texts if certain is None else certain.unknown(texts)
+                self.delete(connection, into, [key for key, value in new.items() if value is None])
+                self.upsert(connection, into, [value for value in new.values() if value is not None])
+            if certain is not None:
+                certain.end()
             if not goes_on:
                 self._switch(connection, into, shape)
             lsn = None if mark.database is None else lsn_text(mark.lsn)
+            count = 0 if tentative is None else tentative.count()
             at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
             ends = json.dumps({str(number): end for number, end in mark.ends.items()})
             connection.execute(
                 self._sql(
-                    "INSERT INTO {positions} (view, epoch, lsn, at, ends, topic, shape) VALUES (%s, %s, %s::pg_lsn, %s,"
-                    " %s::jsonb, %s, %s) ON CONFLICT (view) DO UPDATE SET epoch = excluded.epoch, lsn = excluded.lsn,"
-                    " at = excluded.at, ends = excluded.ends, topic = excluded.topic, shape = excluded.shape,"
-                    " applied_at = clock_timestamp()"
+                    "INSERT INTO {positions} (view, epoch, lsn, at, ends, topic, shape, tentative) VALUES (%s, %s,"
+                    " %s::pg_lsn, %s, %s::jsonb, %s, %s, %s) ON CONFLICT (view) DO UPDATE SET epoch = excluded.epoch,"
+                    " lsn = excluded.lsn, at = excluded.at, ends = excluded.ends, topic = excluded.topic,"
+                    " shape = excluded.shape, tentative = excluded.tentative, applied_at = clock_timestamp()"
                 ),
-                (shape.view, mark.epoch, lsn, at, ends, topic, shape.told()),
+                (shape.view, mark.epoch, lsn, at, ends, topic, shape.told(), count),
             )
 
-    def _upsert(self, connection: psycopg.Connection[Any], shape: Shape, values: Sequence[str]) -> None:
+    def upsert(self, connection: psycopg.Connection[Any], shape: Shape, values: Sequence[str]) -> None:
         """PostgreSQL reads the JSON itself: Python would round its numbers."""
         from psycopg import sql
 
         if not values:
             return
-        others = [name for name, _ in shape.columns if name not in shape.key]
-        names = _listed([sql.Identifier(name) for name in others])
-        new = _listed([sql.SQL("excluded.{}").format(sql.Identifier(name)) for name in others])
-        done = (
-            sql.SQL("UPDATE SET ({names}) = ROW({new})").format(names=names, new=new) if others else sql.SQL("NOTHING")
-        )
+        done = self.replacing([name for name, _ in shape.columns if name not in shape.key])
         key = _listed([sql.Identifier(name) for name in shape.key])
         statement = (
             "INSERT INTO {table} SELECT r.* FROM unnest(%s::text[]) AS given (value),"
@@ -223,7 +281,24 @@ class Store:
         )
         connection.execute(self._sql(statement, shape.view, key=key, done=done), (list(values),))
 
-    def _delete(self, connection: psycopg.Connection[Any], shape: Shape, keys: Sequence[str]) -> None:
+    @staticmethod
+    def replacing(others: Sequence[str]) -> Any:
+        """What an INSERT does with a row that is there: these are its columns beside the key."""
+        from psycopg import sql
+
+        if not others:
+            return sql.SQL("NOTHING")
+        names = _listed([sql.Identifier(name) for name in others])
+        new = _listed([sql.SQL("excluded.{}").format(sql.Identifier(name)) for name in others])
+        return sql.SQL("UPDATE SET ({names}) = ROW({new})").format(names=names, new=new)
+
+    def undo(self, view: str) -> Any:
+        """The table that has the committed rows of keys whose tentative ones are shown."""
+        from psycopg import sql
+
+        return sql.Identifier(self.schema, _hashed(_UNDO, view))
+
+    def delete(self, connection: psycopg.Connection[Any], shape: Shape, keys: Sequence[str]) -> None:
         """Those with nulls at other places by statements of their own: an index finds IS NULL, not IS NOT DISTINCT."""
         from psycopg import sql
 
@@ -256,13 +331,15 @@ class Store:
         with self._told("") as connection:
             try:
                 rows = connection.execute(
-                    self._sql("SELECT view, epoch, lsn::text, at, ends, topic FROM {positions} ORDER BY view")
+                    self._sql(
+                        "SELECT view, epoch, lsn::text, at, ends, topic, {tentative} FROM {positions} p ORDER BY view"
+                    )
                 ).fetchall()
             except psycopg.errors.UndefinedTable:
                 return []
         return [
-            Position(view, epoch, lsn, at, {int(number): end for number, end in ends.items()}, topic)
-            for view, epoch, lsn, at, ends, topic in rows
+            Position(view, epoch, lsn, at, {int(number): end for number, end in ends.items()}, topic, tentative)
+            for view, epoch, lsn, at, ends, topic, tentative in rows
         ]
 
     def wait(self, view: str, lsn: str, limit_s: float) -> Position:
@@ -282,11 +359,22 @@ class Store:
                     connection.execute(NOTIFY, (Wanted(self.schema, view, lsn_number(lsn)).told(),))
             time.sleep(_LOOK_S)
 
-    def rows(self, view: str) -> tuple[list[str], list[tuple[Any, ...]], Position]:
-        """A view's columns, rows and position, all of one moment."""
+    def rows(self, view: str, *, certain: bool = False) -> tuple[list[str], list[tuple[Any, ...]], Position]:
+        """A view's columns, rows and position, all of one moment; of one in real time the tentative rows, or if only
+        what is `certain` is asked for, those in whose place they stand."""
         with self._moment(view) as (connection, position):
-            cursor = connection.execute(self._sql("SELECT * FROM {table}", view), binary=True)
+            statement = self._sql("SELECT * FROM {table}", view)
+            if certain and position.tentative:
+                statement = self._certain(connection, view)
+            cursor = connection.execute(statement, binary=True)
             return [column.name for column in cursor.description or ()], cursor.fetchall(), position
+
+    def _certain(self, connection: psycopg.Connection[Any], view: str) -> Any:
+        from millrace.views.overlay import certain_rows
+
+        held = connection.execute(self._sql("SELECT shape FROM {positions} WHERE view = %s"), (view,)).fetchall()
+        told = json.loads(held[0][0])
+        return certain_rows(self, view, [name for name, _ in told["columns"]], told["key"])
 
     def texts(self, view: str, limit: int | None = None) -> tuple[list[str], Position]:
         """A view's rows as PostgreSQL writes them in JSON, at most so many, and the position, all of one moment."""
@@ -307,7 +395,11 @@ class Store:
     def _sql(self, text: str, view: str | None = None, **parts: Any) -> Any:
         from psycopg import sql
 
-        named = {"schema": sql.Identifier(self.schema), "positions": sql.Identifier(self.schema, POSITIONS)}
+        named: dict[str, Any] = {
+            "schema": sql.Identifier(self.schema),
+            "positions": sql.Identifier(self.schema, POSITIONS),
+        }
+        named["tentative"] = sql.SQL(TENTATIVE)
         if view is not None:
             named["table"] = sql.Identifier(self.schema, view)
         return sql.SQL(text).format(**named, **parts)

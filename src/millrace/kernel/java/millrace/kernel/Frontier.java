@@ -75,6 +75,24 @@ final class Frontier implements AutoCloseable {
     return databases.keySet();
   }
 
+  /** Where the marks of a database are. */
+  List<TopicPartition> marks(String database) {
+    return databases.get(database).marks();
+  }
+
+  /** Whose topic this is; null if nobody marks it. */
+  String database(String topic) {
+    return databases.entrySet().stream()
+        .filter(each -> each.getValue().topics().contains(topic)).map(Map.Entry::getKey).findFirst().orElse(null);
+  }
+
+  /** For a consumer of one's own. */
+  Properties properties() {
+    Properties copy = new Properties();
+    copy.putAll(properties);
+    return copy;
+  }
+
   /** Whether marks speak of all these places. */
   boolean marks(Collection<TopicPartition> places) {
     return places.stream().allMatch(place ->
@@ -177,7 +195,7 @@ final class Frontier implements AutoCloseable {
   }
 
   /** Rows of a snapshot, and deletes that a repair wrote, say nothing: they belong to no transaction. */
-  private static long after(ConsumerRecord<byte[], byte[]> record) {
+  static long after(ConsumerRecord<byte[], byte[]> record) {
     Header header = record.headers().lastHeader(AFTER);
     return header == null ? 0 : Long.parseLong(new String(header.value(), StandardCharsets.UTF_8));
   }

@@ -10,12 +10,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public final class PromptKafka extends OverKafka {
   /** An option: how long the first epoch may take. */
-  private static final String FIRST = "firstEpochMs";
+  static final String FIRST = "firstEpochMs";
 
   public PromptKafka() throws ReflectiveOperationException {}
 
   @Override
   MicroBatchStream around(MicroBatchStream kafka, CaseInsensitiveStringMap options) {
-    return new PromptStream(kafka, new FirstEpochs(options.getLong(FIRST, 0)));
+    long mostMs = options.getLong(WholeKafka.EPOCH, Long.MAX_VALUE);
+    return new PromptStream(kafka, new FirstEpochs(options.getLong(FIRST, 0)), mostMs);
   }
 }

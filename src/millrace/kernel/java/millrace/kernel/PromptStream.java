@@ -25,16 +25,19 @@ final class PromptStream
 
   private final MicroBatchStream kafka;
   private final FirstEpochs first;
+  private final long epochMs;
 
-  PromptStream(MicroBatchStream kafka, FirstEpochs first) {
+  /** `epochMs`: how long an epoch may be, if that is less than Spark's own time. */
+  PromptStream(MicroBatchStream kafka, FirstEpochs first, long epochMs) {
     this.kafka = kafka;
     this.first = first;
+    this.epochMs = epochMs;
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
     PartitionReaderFactory readers = kafka.createReaderFactory();
-    long mostMs = first.mostMs();
+    long mostMs = Math.min(first.mostMs(), epochMs);
     return (PartitionReaderFactory & java.io.Serializable)
         partition -> new Reader(readers.createReader(partition), mostMs);
   }

@@ -83,8 +83,9 @@ final class SignedAggregate extends SignedStep {
     else if (state != null) held.clear();
     List<Row> out = new ArrayList<>(3);
     if (!Arrays.equals(before, after)) {
-      if (before != null) out.add(told(shape.tag(), before, -1));
+      // In this order: in real time a row is then never seen to go that only becomes another one (see SignedOnly).
       if (after != null) out.add(told(shape.tag(), after, 1));
+      if (before != null) out.add(told(shape.tag(), before, -1));
     }
     if (nudged) out.add(told(nudgeTag, NO_ROW, 0));
     return CollectionConverters.asScala(out.iterator());

@@ -103,8 +103,8 @@ final class SignedTop extends SignedStep {
       byte[] old = place < before.size() ? before.get(place) : null;
       byte[] now = place < after.size() ? after.get(place) : null;
       if (Arrays.equals(old, now)) continue;
-      if (old != null) out.add(told(tag, numbered(Placed.row(old), place + 1), -1));
       if (now != null) out.add(told(tag, numbered(Placed.row(now), place + 1), 1));
+      if (old != null) out.add(told(tag, numbered(Placed.row(old), place + 1), -1));
     }
     return out.iterator();
   }
