@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace.engine.failures import run_failed
-from millrace.errors import CheckpointsUnshared, MillraceError, RecordsGone, StateNewer
+from millrace.errors import CheckpointsUnshared, FlowFailed, MillraceError, RecordsGone, StateNewer
 from millrace.flow import App, Stream
 
 LOG = Path("spark.log")
@@ -41,6 +41,12 @@ def stream() -> Stream:
             "msg=java.io.IOException: MR-CHECKPOINTS-UNSHARED node-2 [/mnt/shop/seen/state/0]. SQLSTATE: 58030\n\tat x",
             CheckpointsUnshared,
             "the executor on node-2 does not see the checkpoint of flow 'seen', in /mnt/shop/seen/state/0: mount",
+        ),
+        (
+            "An error occurred while calling z:millrace.sink.Delivery.begin.\n: org.apache.kafka.KafkaException: no\n"
+            "\tat x\nCaused by: org.apache.kafka.common.errors.TimeoutException: no answer within 60 s\n\tat y\n",
+            FlowFailed,
+            "flow 'seen' stopped: TimeoutException: no answer within 60 s",
         ),
     ],
 )

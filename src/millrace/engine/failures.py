@@ -49,6 +49,8 @@ _NOISE = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with e
 _LONGEST = 300
 # How Spark calls `foreachBatch`: pyspark/sql/utils.py.
 _EPOCH_CALL = re.compile(r'sql/utils\.py", line \d+, in call\b')
+# What py4j says first of an error in a call of ours, for which PySpark has no class: which call it was, not why.
+_JAVA_CALL = "An error occurred while calling "
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
 # The classes of SQL's states that say: the data did not suit the expression (22), and `raise_error` (P0001).
 _USERS_STATE = re.compile(r"SQLSTATE: (22|P0001)")
@@ -113,7 +115,7 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         where = _last_user_line(text) or stream.where
         kind, reason = _python_error(text)
         return BodyFailed(flow=stream.name, kind=kind, reason=first_line(reason), log=log, where=where)
-    reason = first_line(_java_cause(text) if ours else _root(error))
+    reason = first_line(_java_cause(text) if ours or text.startswith(_JAVA_CALL) else _root(error))
     if "STATE_STORE" in text and "SCHEMA" in text and "COMPATIBLE" in text:
         return StateChanged(flow=stream.name, reason=reason, where=stream.where)
     if "UnknownTopicOrPartitionException" in text:
