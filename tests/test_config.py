@@ -96,6 +96,7 @@ def test_it_is_found_from_a_folder_below(tmp_path: Path) -> None:
         (f'[databases.shop]\nurl = "postgresql://me:{CANARY}@host/shop"', SecretInFile, "env:NAME"),
         (f'[kafka.options]\n"sasl.password" = "{CANARY}"', SecretInFile, "env:NAME"),
         (f'[registry]\nurl = "http://me:{CANARY}@host"', SecretInFile, "env:NAME"),
+        (f'[lake]\ntoken = "{CANARY}"', SecretInFile, "env:NAME"),
         (f'[databases]\nshop = "postgresql://me:{CANARY}@host/shop"', ConfigInvalid, "not a section"),
         (f'[spark.options]\nspark.hadoop.fs.s3a.secret.key = "{CANARY}"', SecretInFile, "env:NAME"),
         (f'[run]\nshow = "{CANARY}"', ConfigInvalid, "not a list"),

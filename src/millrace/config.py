@@ -34,7 +34,6 @@ from millrace.errors import (
 FILE = "millrace.toml"
 STATE_FOLDER = ".millrace"
 LAKE_FOLDER = "lake"
-REGION = "us-east-1"
 
 # Options whose values are secrets, in the names of librdkafka and of Kafka's Java client.
 _SECRET_OPTION = re.compile(r"(password|secret|jaas|token|\.key(\.pem)?$)")
@@ -111,7 +110,7 @@ class Lake:
     catalog: Secret | None = None
     bucket: str | None = None
     endpoint: str | None = None
-    region: str = REGION
+    region: str = "us-east-1"
     token: Secret | None = None
 
 
@@ -334,6 +333,8 @@ class _Reader:
                 "the catalog of Iceberg tables is a PostgreSQL or a REST service, which many can write to at a time"
             )
             raise self._invalid("lake.catalog", reason, "write it as postgresql://user@host:port/name or https://host")
+        if token and not token.startswith(("env:", "file:")) and "MILLRACE_LAKE_TOKEN" not in self.environ:
+            raise SecretInFile(file=self.path, key="lake.token")
         bucket = place.rstrip("/") if place and place.startswith("s3://") else None
         endpoint = self._text(table, "lake.endpoint") or self.environ.get("AWS_ENDPOINT_URL")
         if endpoint and not endpoint.startswith(("http://", "https://")):
@@ -343,7 +344,7 @@ class _Reader:
             self._secret("lake.catalog", url) if url else None,
             bucket,
             endpoint.rstrip("/") if endpoint else None,
-            self._text(table, "lake.region") or self.environ.get("AWS_REGION") or REGION,
+            self._text(table, "lake.region") or self.environ.get("AWS_REGION") or Lake.region,
             self._secret("lake.token", token) if token else None,
         )
 

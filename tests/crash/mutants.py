@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "what a dead attempt left stays",
         "sinks/lake_writer.py",
-        "shutil.rmtree(path, ignore_errors=True)",
+        'place.remove_folder(f"{DATA}/{name}")',
         "pass",
         "sink SINK_BEFORE_LEDGER iceberg_rows",
         "is in no version of",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from millrace.engine.failures import first_line
 from millrace.engine.plan import Flow
-from millrace.errors import LakeTableUnknown, MillraceError
+from millrace.errors import LakeFollowingFailed, LakeTableUnknown, MillraceError
 from millrace.flow import Topic
 from millrace.flow import schema as schemas
 from millrace.lakehouse import Catalog
@@ -14,14 +15,16 @@ from millrace.lakehouse.following import Following
 from millrace.log import Log
 
 _LOOK_S = 1.0
+# After a failure.
+_AGAIN_S = 5.0
 
 
 class LakeThread(threading.Thread):
     """Follows one table until stopped. One that is not there yet is waited for."""
 
-    def __init__(self, topic: Topic, log: Log) -> None:
+    def __init__(self, topic: Topic, log: Log, wait_s: float = 0.0) -> None:
         super().__init__(name=f"follower of lake table {topic.lake}", daemon=True)
-        self.topic, self._log = topic, log
+        self.topic, self._log, self._wait_s = topic, log, wait_s
         self._failure: MillraceError | None = None
         self._stopped = threading.Event()
 
@@ -30,10 +33,11 @@ class LakeThread(threading.Thread):
         return f"the follower of lake table {self.topic.lake}"
 
     def again(self) -> LakeThread:
-        return LakeThread(self.topic, self._log)
+        return LakeThread(self.topic, self._log, _AGAIN_S)
 
     def run(self) -> None:
         following = _following(self.topic, self._log, self._stopped)
+        self._stopped.wait(self._wait_s)
         try:
             while not self._stopped.is_set():
                 with contextlib.suppress(LakeTableUnknown):
@@ -41,6 +45,9 @@ class LakeThread(threading.Thread):
                 self._stopped.wait(_LOOK_S)
         except MillraceError as error:
             self._failure = error
+        except Exception as error:  # of the libraries that read the table, and of the disk
+            reason = first_line(str(error)) or type(error).__name__
+            self._failure = LakeFollowingFailed(table=self.topic.lake, reason=reason, where=self.topic.where)
 
     def failure(self) -> MillraceError | None:
         """Why it ended by itself, if it did."""

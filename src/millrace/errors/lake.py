@@ -64,6 +64,12 @@ class LakeNotAppended(UserError):
     )
 
 
+class LakeFollowingFailed(ServerError):
+    code = "MR-LAKE-FOLLOWING-FAILED"
+    text = "what is appended to lake table {table!r} could not be read ({reason})"
+    fix = "it is tried again; see whether the table's files and its catalog can be reached"
+
+
 class LakeFollowingGap(UserError):
     code = "MR-LAKE-FOLLOWING-GAP"
     text = "topic {topic!r} follows lake table {table!r} up to version {version}, which is gone: it has {known}"

@@ -10,12 +10,13 @@ from millrace.errors import OptionInvalid, Where
 from millrace.flow import topics
 from millrace.flow.lakes import LakeInput
 from millrace.flow.nodes import PARTITIONS, Topic
-from millrace.lakehouse.catalog import NAME
 
 
 def lake_input(
     app: str, table: str, schema: str | None, version: int | None, options: Mapping[str, Any], where: Where
 ) -> LakeInput | Topic:
+    from millrace.lakehouse.catalog import NAME  # an app is defined without what a lake needs
+
     if not isinstance(table, str) or not NAME.fullmatch(table):
         remedy = "name a table as `millrace lake list` shows it"
         raise OptionInvalid(name="app.lake", option="table", given=table, remedy=remedy, where=where)
