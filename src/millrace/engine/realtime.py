@@ -18,7 +18,7 @@ from millrace.engine.plans import analyzed, listed
 from millrace.engine.sources import PROMPT
 from millrace.engine.viewed import plan_of
 from millrace.errors import RealTimeRefused, SlotsTooFew
-from millrace.flow import Changes, Stream, View
+from millrace.flow import Changes, Stream, Table, Topic, View
 from millrace.kernel.calling import operator
 from millrace.log import Log
 from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Top
@@ -115,10 +115,15 @@ def slots_guessed(flows: Iterable[Flow], partitions: int, log: Log) -> int:
     for flow in flows:
         if flow.epoch_ms is not None:
             read = [source.of if isinstance(source, Changes) else source for source in flow.reads]
-            topics = [source.name for source in read if log.topics.exists(source.name)]
             shuffles = _SHUFFLES_GUESSED if flow.view is None else _shuffles(flow.view, log)
-            found += sum(len(log.topics.offsets(topic)) for topic in topics) + shuffles * partitions
+            found += sum(_partitions(source, log) for source in read) + shuffles * partitions
     return found + SPARE if found else 0
+
+
+def _partitions(source: Topic | Table | View, log: Log) -> int:
+    if isinstance(source, Table) and source.capture is not None:
+        return source.capture.partitions
+    return len(log.topics.offsets(source.name)) if log.topics.exists(source.name) else 0
 
 
 def _shuffles(view: View, log: Log) -> int:

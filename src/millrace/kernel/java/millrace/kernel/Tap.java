@@ -2,7 +2,9 @@ package millrace.kernel;
 
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.ConcurrentModificationException;
 import java.util.Deque;
+import java.util.List;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
@@ -17,14 +19,14 @@ final class Tap {
   Tap(TopicPartition place, KafkaConsumer<byte[], byte[]> consumer) {
     this.place = place;
     this.consumer = consumer;
-    consumer.assign(java.util.List.of(place));
+    consumer.assign(List.of(place));
   }
 
   /** Goes on from an offset; from the beginning if there is none. */
   void from(Long offset) {
     if (offset != null && !left.isEmpty() && left.peek().offset() == offset) return;
     left.clear();
-    if (offset == null) consumer.seekToBeginning(java.util.List.of(place));
+    if (offset == null) consumer.seekToBeginning(List.of(place));
     else consumer.seek(place, offset);
   }
 
@@ -48,6 +50,8 @@ final class Tap {
       consumer.close(Duration.ZERO);
     } catch (InterruptException stopped) {
       // It is closed, and whoever stops the query has interrupted this thread.
+    } catch (ConcurrentModificationException used) {
+      // By a task that was cancelled and has not noticed: it closes it then.
     }
   }
 }
