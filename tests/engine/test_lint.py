@@ -428,7 +428,7 @@ def test_the_demo_and_the_guide_have_no_mistakes(spark: SparkSession, project: S
     for name, app in apps.items():
         report = lint(app, project, spark)
         assert report.findings == (), name
-        assert bool(report.left_out) is (name in ("as-of.md", "capture.md", "event-sourcing.md", "lakehouse.md")), name
+        assert bool(report.left_out) is (name in ("as-of.md", "capture.md", "event-sourcing.md")), name
 
 
 def test_every_rule_stands_in_the_guide() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from millrace import config
 from millrace.engine.session import is_local, partitions, session
 from millrace.errors import SessionElsewhere
+from millrace.testing.plugin import MASTER
 
 
 @pytest.mark.spark
@@ -63,7 +65,7 @@ def test_a_running_context_is_used_and_its_settings_left_alone(spark: SparkSessi
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    with pytest.raises(SessionElsewhere, match=r"local\[12\]"):
+    with pytest.raises(SessionElsewhere, match=re.escape(MASTER)):
         session(config.load(), "local[3]")
     assert SparkContext._active_spark_context is spark.sparkContext
 
