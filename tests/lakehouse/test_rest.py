@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +22,15 @@ pytestmark = pytest.mark.server
 
 
 def test_a_catalog_by_rest_keeps_the_same_promises(postgres: str, tmp_path: Path) -> None:
-    project = config.load(tmp_path)
+    project, name = config.load(tmp_path), f"by_rest_{uuid.uuid4().hex[:8]}"
     with rest_catalog(postgres.rpartition("/")[0] + "/millrace", tmp_path) as url:
         settings = replace(project, lake=Lake(catalog=Secret("lake.catalog", url)))
-        with contextlib.closing(Catalog(settings).table("by_rest", "iceberg")) as table:
+        with contextlib.closing(Catalog(settings).table(name, "iceberg")) as table:
             assert not table.load()
             table.create(COLUMNS, ())
             epoch(table, 0, [file_of(table, [1, 2])])
             epoch(table, 1, [file_of(table, [3])])
-            with contextlib.closing(Catalog(settings).table("by_rest", "iceberg")) as other:
+            with contextlib.closing(Catalog(settings).table(name, "iceberg")) as other:
                 other.load()
                 epoch(other, 2, [file_of(other, [4])])
             with pytest.raises(LakeConflict, match="somebody else committed first"):
@@ -44,6 +45,6 @@ def test_a_catalog_by_rest_keeps_the_same_promises(postgres: str, tmp_path: Path
             assert ids(settings, table) == [1, 2, 3, 4, 5]
             assert ids(settings, table, lambda each: each.versions()[1]) == [1, 2, 3]
             assert [each.number for each in table.versions()] == [1, 2, 3, 4, 5]
-        assert Catalog(settings).names() == ["by_rest"]
+        assert Catalog(settings).names() == [name]
     with pytest.raises(LakeCatalogUnreachable, match="does not answer"):
-        Catalog(settings).table("by_rest", "iceberg").load()
+        Catalog(settings).table(name, "iceberg").load()
