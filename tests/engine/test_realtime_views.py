@@ -134,19 +134,56 @@ app.view("{name}-sales", key="region", sql=\"\"\"{sql}\"\"\", mode="realtime", e
 """
 
 
-@pytest.mark.turn(0, 2)
-def test_what_an_epoch_that_was_killed_has_shown_is_put_back(shop: Shop, tmp_path: Path) -> None:
-    """Two changes in two topics, of which the first is shown when the run is killed, and both come at once after it:
-
-    killed run    online: x -> y     group x goes, group y has two rows          kill -9
-    next run      and shops: - y     group x goes, and nobody speaks of group y: it has one row, as it had
-    """
+def sold(shop: Shop) -> str:
+    """Two tables with a row each; the view's name."""
     for table, region in (("online", "x"), ("shops", "y")):
         shop.run(
             f"CREATE TABLE {table} (id integer PRIMARY KEY, region text, amount integer NOT NULL)",
             f"INSERT INTO {table} VALUES (1, '{region}', 5)",
         )
-    folder, view = shop.settings.folder, f"{shop.name}-sales"
+    return f"{shop.name}-sales"
+
+
+@pytest.mark.usefixtures("whole_epochs")
+def test_what_an_epoch_that_was_lost_has_shown_is_put_back(shop: Shop, spark: SparkSession) -> None:
+    """Two changes in two topics, of which the first is shown when the run is lost, and both come at once after it:
+
+    lost run      online: x -> y     group x goes, group y has two rows
+    next run      and shops: - y     group x goes, and nobody speaks of group y: it has one row, as it had
+    """
+    view, app = sold(shop), App(f"live-{shop.name}")
+    app.capture(shop.name, ["online", "shops"])
+    app.view(view, key="region", sql=SALES, mode="realtime", epoch="10 minutes")
+    shop.captures.ensure(app.graph().databases[0].capture)
+    marked(shop, lsn(shop))
+    with store_of(shop) as store:
+
+        def comes(run: Run, rows: set[tuple[Any, ...]]) -> None:
+            until(lambda: run.poll() is not None and held(store, view) == rows, f"{rows}", LIMIT_S)
+
+        with Run(app, shop.settings, spark=spark, traffic=False) as run:
+            comes(run, {("x", 1, 5), ("y", 1, 5)})
+            shop.run("UPDATE online SET region = 'y'")
+            comes(run, {("y", 2, 10)})
+            assert store.rows(view)[2].tentative == 2
+            assert held(store, view, certain=True) == {("x", 1, 5), ("y", 1, 5)}
+            run._applying.end()
+            run.abandon()
+        assert held(store, view) == {("y", 2, 10)}
+        shop.run("DELETE FROM shops")
+        marked(shop, lsn(shop))
+        with Run(app, shop.settings, spark=spark, traffic=False) as run:
+            comes(run, {("y", 1, 5)})
+            run.stop()
+        assert held(store, view, certain=True) == answer(shop, SALES) == {("y", 1, 5)}
+        assert store.rows(view)[2].tentative == 0
+    assert ("y", 2, 10) not in {row for _, rows in versions(shop, view) for row in rows}
+
+
+@pytest.mark.turn(0, 2)
+def test_what_an_epoch_that_was_killed_has_shown_is_put_back(shop: Shop, tmp_path: Path) -> None:
+    """The same with kill -9, and on in real time after it."""
+    folder, view = shop.settings.folder, sold(shop)
     (folder / f"live_{shop.name}.py").write_text(APP.format(name=shop.name, sql=SALES))
     supervised = Supervised(folder, Points(tmp_path / "points"))
     with store_of(shop) as store:
