@@ -45,7 +45,7 @@ def test_from_postgres_to_a_time_travel_query(
         return capsys.readouterr().out
 
     names: dict[str, Any] = {}
-    block, _ = blocks("lakehouse.md")
+    block, *_ = blocks("lakehouse.md")
     exec(block.replace('"shop"', f'"{shop.name}"').replace('mr.lake("orders")', f'mr.lake("{table}")'), names)
     summed, history, now, version, lsn = queries()
 
