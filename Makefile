@@ -1,6 +1,6 @@
 # The commands of the repository. The first screen is the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery bench-views bench-sizing torture crash bench-events bench-serving fuzz fuzz-flows scale soak bench-fraud bench-lake fuzz-lake bench-leaderboard
+.PHONY: help setup demo test test-all test-fast lint format lock jars kernel wheel clean bench-log bench-kernel bench-capture bench-windows bench-lookup bench-match bench-nexmark bench-latency bench-enrich bench-operators bench-sinks bench-recovery bench-views bench-sizing torture crash bench-events bench-serving fuzz fuzz-flows known scale soak bench-fraud bench-lake fuzz-lake bench-leaderboard
 BIN := .venv/bin
 export PYTHON ?= python3
 
@@ -94,26 +94,33 @@ crash: setup ## the crash matrix: each process killed at each place, many times;
 bench-sinks: setup ## each sink against the bare bulk client of its system, and what each guarantee costs
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores && $(BIN)/python -m bench.sinks.guarantees
 
-bench-lake: setup ## lakehouse tables against bare Parquet, deltalake's merge and rewriting (ROWS=1000000 CHURN=0.01)
-	@$(BIN)/python -m bench.lake $(if $(ROWS),--rows $(ROWS)) $(if $(CHURN),--churn $(CHURN))
+bench-lake: setup ## lakehouse tables against bare Parquet, deltalake's merge and rewriting (ROWS=1000000 CHURN=0.01 EPOCHS=12)
+	@$(BIN)/python -m bench.lake $(if $(ROWS),--rows $(ROWS)) $(if $(CHURN),--churn $(CHURN)) $(if $(EPOCHS),--churn-epochs $(EPOCHS))
 
 bench-recovery: setup ## kill -9 to caught up at 5,000 events/s, against Flink (RATE=5000 INTERVAL=1 KILLS=3)
 	@$(BIN)/python -m bench.recovery $(if $(RATE),--rate $(RATE)) $(if $(INTERVAL),--interval $(INTERVAL)) $(if $(KILLS),--kills $(KILLS))
 
-bench-views: setup ## a view: its freshness in store, by HTTP and WebSocket; cost of a change at 10,000 to 1,000,000 rows (SIZES= RATES=100,1000)
-	@$(BIN)/python -m bench.views $(if $(SIZES),--sizes $(SIZES)) $(if $(RATES),--rates $(RATES))
+bench-views: setup ## a view: its freshness in store, by HTTP and WebSocket, in epochs and in real time; cost of a change at 10,000 to 1,000,000 rows; then bench-serving (SIZES= RATES=100,1000)
+	@status=0; \
+	$(BIN)/python -m bench.views $(if $(SIZES),--sizes $(SIZES)) $(if $(RATES),--rates $(RATES)) || status=1; \
+	$(BIN)/python -m bench.views --mode realtime --sizes 10000 $(if $(RATES),--rates $(RATES)) --seconds 120 || status=1; \
+	$(BIN)/python -m bench.serving || status=1; \
+	exit $$status
 
-bench-sizing: setup ## twenty views and ten sinks on one database: memory, CPU while nobody writes, freshness (ROWS=100000)
-	@$(BIN)/python -m bench.sizing $(if $(ROWS),--rows $(ROWS))
+bench-sizing: setup ## twenty views and ten sinks on one database: memory, state, CPU while nobody writes, freshness (ROWS=100000 VIEWS=5,20)
+	@$(BIN)/python -m bench.sizing $(if $(ROWS),--rows $(ROWS)) $(if $(VIEWS),--views $(VIEWS))
 
 soak: setup ## flows under an even load for hours: does anything grow? MINUTES=120 by default; PLOT=docs/soak.svg
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),120) $(if $(PLOT),--plot $(PLOT))
 
-fuzz-lake: setup ## random epochs into lake tables, every version compared with the table as it was: SEEDS=20 by default
-	@$(BIN)/python -m tests.lakehouse.fuzz --seeds $(or $(SEEDS),20)
+fuzz-lake: setup ## random epochs into lake tables, and random SQL on a captured database, every version compared with the table as it was: SEEDS=20 by default
+	@$(BIN)/python -m tests.lakehouse.fuzz --seeds $(or $(SEEDS),20) && $(BIN)/python -m tests.lakehouse.fuzz_captured --seeds $(or $(SEEDS),20)
 
 fuzz-flows: setup ## the same views as flows over captured tables, interrupted, at the same LSN: SEEDS=10 by default
 	@$(BIN)/python -m tests.views.flows --seeds $(or $(SEEDS),10)
+
+known: setup ## TPC-H's and Nexmark's queries as views of one run over tables that change, at the same LSN: SF=0.01 by default
+	@$(BIN)/python -m tests.views.known --scale $(or $(SF),0.01)
 
 fuzz: setup ## random views over random transactions, against PostgreSQL: SEEDS=200 by default, of 12 queries each
 	@$(BIN)/python -m tests.views.fuzz --seeds $(or $(SEEDS),200)

@@ -1,6 +1,6 @@
 """Patterns against Flink's MATCH_RECOGNIZE: the same events, and whether the answers are the same.
 
-    python -m bench.match [--events N]
+    python -m bench.match [--events N]        (fails if some answers differ)
 
 Of the patterns that both can do: Flink has no groups, no alternation and no absences, and fails where the next match
 would begin with its own first row. `!odd` is written for it as rows that are not odd. The seconds are of Flink's job
@@ -13,6 +13,7 @@ import argparse
 import json
 import random
 import re
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -105,7 +106,7 @@ def ours(spark: SparkSession, work: Path) -> Iterator[tuple[Found, float]]:
         yield Counter(tuple(row) for row in found.select("k", *since, "c").collect()), time.monotonic() - begun
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=20_000)
     count = parser.parse_args().events
@@ -128,7 +129,8 @@ def main() -> None:
         )
     figures = {"patterns": len(CASES), "same": same, "events": count, "matches": sum(each.total() for each, _ in own)}
     print(json.dumps({"bench": "match", "ratios": {}, "figures": figures, "peer": f"Flink {VERSION} MATCH_RECOGNIZE"}))
+    return 0 if same == len(CASES) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

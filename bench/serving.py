@@ -7,7 +7,11 @@ Server, Kafka and PostgreSQL are processes of their own on this machine; so is w
   time is counted from when it was due.
 - push: epochs of 10 rows of 100, `--epochs` a second, told to `--clients` WebSockets. The time is from the
   moment at which the epoch can be read (its mark is acknowledged by Kafka) to when a client has all of its message.
-- the same again with one more client that does not read.
+  An epoch has wide rows beside them, of which only one client more is told. It reads.
+- the same again, and that client does not read. What it is told is more than the kernel takes for it, so that it piles
+  up in the server, and the server drops it while the others are measured; its own counter has to say so.
+Memory is the server's, resident: when it has started, when rows were pulled, with all WebSockets open at the end of the
+changes, and the same with the one that does not read.
 """
 
 from __future__ import annotations
@@ -24,19 +28,27 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from millrace import config, local
 from millrace.log import Log
+from millrace.serve.sockets import TOO_SLOW
 from tests.command import environ
 from tests.serve.world import Written, shop
 
 ROWS = 10_000
 CHANGED = 10
 CONNECTIONS = 32
-WARM_S = 3.0
+WARM_S, LIMIT_S = 3.0, 120.0
+# What one client alone is told. Of that the kernel takes 3 to 7 MB, and the server keeps 1 MB for it.
+WIDE_BYTES = 16_000_000
+# A row's key is in the index of the view's table, compressed, and has to fit there.
+ROW_BYTES = 40_000
 PING = 9
 _EPOCH = re.compile(rb'"epoch": ?(\d+)')
 
@@ -59,15 +71,21 @@ def changed(number: int, version: int) -> dict[str, Any]:
     return {"region": "north", "city": f"city {number % 100}", "n": version}
 
 
+def wide(size_bytes: int, version: int) -> list[dict[str, Any]]:
+    places = range(size_bytes // ROW_BYTES + 1)
+    return [{"region": "wide", "city": f"{place:x<{ROW_BYTES}}", "n": version} for place in places]
+
+
 @contextlib.contextmanager
-def server(folder: Path) -> Iterator[tuple[str, int]]:
+def server(folder: Path) -> Iterator[tuple[str, int, psutil.Process]]:
+    own = {"PYTHONPATH": str(Path(__file__).parents[1])}  # it is run in the project's folder, and imports `tests`
     with subprocess.Popen(
-        [sys.executable, "-c", SERVER], cwd=folder, stdout=subprocess.PIPE, text=True, env=environ()
+        [sys.executable, "-c", SERVER], cwd=folder, stdout=subprocess.PIPE, text=True, env=environ(own)
     ) as process:
         assert process.stdout is not None
         host, _, port = process.stdout.readline().strip().removeprefix("http://").rpartition(":")
         try:
-            yield host, int(port)
+            yield host, int(port), psutil.Process(process.pid)
         finally:
             process.terminate()
 
@@ -136,7 +154,7 @@ class Hearer(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        transport.write(HANDSHAKE)
+        transport.write(handshake("?region=north"))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -150,9 +168,12 @@ class Hearer(asyncio.Protocol):
             if frame.startswith(b'{"type":"changes"'):
                 found = _EPOCH.search(frame)
                 assert found is not None
-                Hearer.heard.setdefault(int(found[1]), []).append(time.monotonic())
+                self._changed(int(found[1]))
             elif b'"last":true' in frame[:100]:
                 Hearer.ready += 1
+
+    def _changed(self, epoch: int) -> None:
+        Hearer.heard.setdefault(epoch, []).append(time.monotonic())
 
     def _frame(self) -> bytes | None:
         buffer = self._buffer
@@ -171,16 +192,42 @@ class Hearer(asyncio.Protocol):
         return frame
 
 
-HANDSHAKE = (
-    b"GET /v1/views/cities/changes HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-)
+class Listener(Hearer):
+    """The one that is told of everything, and whose times do not count."""
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.write(handshake())
+
+    def _changed(self, epoch: int) -> None:
+        pass
+
+
+async def told_all(clients: int) -> None:
+    """Until so many have their snapshot."""
+    deadline = time.monotonic() + LIMIT_S
+    while Hearer.ready < clients:
+        assert time.monotonic() < deadline, f"{Hearer.ready} of {clients} have their snapshot after {LIMIT_S:g} s"
+        await asyncio.sleep(0.01)
+
+
+def handshake(filters: str = "") -> bytes:
+    head = f"GET /v1/views/cities/changes{filters} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    rest = "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    return (head + rest).encode()
 
 
 async def pushed(
-    host: str, port: int, view: Written, clients: int, epochs_per_s: float, seconds: float, stalled: bool
-) -> tuple[list[float], list[float]]:
-    """Milliseconds to each client, and of each epoch to the last of them."""
+    host: str,
+    port: int,
+    process: psutil.Process,
+    view: Written,
+    clients: int,
+    epochs_per_s: float,
+    seconds: float,
+    stalled: bool,
+) -> tuple[list[float], list[float], float]:
+    """Milliseconds to each client, and of each epoch to the last of them; and the server's memory with all of them."""
     loop = asyncio.get_running_loop()
     Hearer.heard, Hearer.ready = {}, 0
     transports = []
@@ -188,29 +235,38 @@ async def pushed(
         transport, _ = await loop.create_connection(Hearer, host, port)
         transports.append(transport)
         if number % 20 == 19:  # snapshots, a few at a time
-            while Hearer.ready < number - 20:
-                await asyncio.sleep(0.01)
-    while Hearer.ready < clients:
-        await asyncio.sleep(0.05)
+            await told_all(number - 20)
+    await told_all(clients)
     slow = socket.socket()
     if stalled:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         slow.connect((host, port))
-        slow.sendall(HANDSHAKE)
+        slow.sendall(handshake())
+        assert (await asyncio.to_thread(slow.recv, 12)).startswith(b"HTTP/1.1 101")
+    else:
+        transport, _ = await loop.create_connection(Listener, host, port)
+        transports.append(transport)
+        await told_all(clients + 1)
     visible: dict[int, float] = {}
+    epochs = int((seconds + WARM_S) * epochs_per_s)
+    before = dropped(host, port)
 
     def write() -> None:
         began = time.monotonic()
-        for number in range(int((seconds + WARM_S) * epochs_per_s)):
+        for number in range(epochs):
             time.sleep(max(began + number / epochs_per_s - time.monotonic(), 0))
-            view.write(*(changed(each, number) for each in range(number, number + CHANGED)))
+            narrow = (changed(each, number) for each in range(number, number + CHANGED))
+            view.write(*narrow, *wide(WIDE_BYTES // epochs, number))
             visible[view.epoch] = time.monotonic()
 
     await asyncio.to_thread(write)
     last = max(visible)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while len(Hearer.heard.get(last, ())) < clients and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
+    memory = rss_mb(process)
+    gone = dropped(host, port) - before
+    assert gone == int(stalled), f"{gone} clients were dropped as too slow, of {int(stalled)} that did not read"
     slow.close()
     for transport in transports:
         transport.close()
@@ -218,7 +274,19 @@ async def pushed(
     for epoch in measured:
         assert len(Hearer.heard.get(epoch, ())) == clients, f"epoch {epoch}: {len(Hearer.heard.get(epoch, ()))}"
     each = [(at - visible[epoch]) * 1000 for epoch in measured for at in Hearer.heard[epoch]]
-    return each, [(max(Hearer.heard[epoch]) - visible[epoch]) * 1000 for epoch in measured]
+    return each, [(max(Hearer.heard[epoch]) - visible[epoch]) * 1000 for epoch in measured], memory
+
+
+def dropped(host: str, port: int) -> int:
+    """Clients that were too slow, as the server counts them."""
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    own = [line for line in lines if line.startswith("millrace_serve_dropped_sockets_total") and str(TOO_SLOW) in line]
+    return sum(int(line.rpartition(" ")[2]) for line in own)
+
+
+def rss_mb(process: psutil.Process) -> float:
+    return round(process.memory_info().rss / 1e6, 1)
 
 
 def p(values: list[float], share: float) -> float:
@@ -242,15 +310,17 @@ def main() -> None:
             view.write(*(changed(number, 0) for number in range(100)))
             pulling.applied()
             view.applied()
-            with server(Path(folder)) as (host, port):
+            with server(Path(folder)) as (host, port, process):
+                memory = {"idle": rss_mb(process)}
                 times = [each * 1000 for each in asyncio.run(pulled(host, port, args.rate, args.seconds))]
-                options = (host, port, view, args.clients, args.epochs, args.seconds)
+                memory["pulled"] = rss_mb(process)
+                options = (host, port, process, view, args.clients, args.epochs, args.seconds)
                 sides = {stalled: asyncio.run(pushed(*options, stalled)) for stalled in (False, True)}
             pulling.end()
             view.end()
             local.down(settings)
-    each, whole = sides[False]
-    slow, slow_whole = sides[True]
+    each, whole, memory["clients"] = sides[False]
+    slow, slow_whole, memory["stalled"] = sides[True]
     print(f"{'':34}{'p50':>8}{'p99':>8}  ms")
     for name, values in (
         (f"pull, {args.rate} requests/s", times),
@@ -260,6 +330,8 @@ def main() -> None:
         ("… to the last client of an epoch", slow_whole),
     ):
         print(f"{name:34}{statistics.median(values):8.1f}{p(values, 0.99):8.1f}")
+    told = ("idle", "pulled", "clients", "stalled")
+    print(f"{'the server, MB: ' + ', '.join(told):34}{' '.join(f'{memory[each]:8.1f}' for each in told)}")
     ratios = {
         "pull": round(20 / p(times, 0.99), 2),
         "push": round(100 / p(each, 0.99), 2),
@@ -269,6 +341,7 @@ def main() -> None:
         "pull_ms": {"p50": p(times, 0.5), "p99": p(times, 0.99)},
         "push_ms": {"p50": p(each, 0.5), "p99": p(each, 0.99)},
         "push_stalled_ms": {"p50": p(slow, 0.5), "p99": p(slow, 0.99)},
+        "server_rss_mb": memory,
     }
     print(json.dumps({"bench": "serving", "ratios": ratios, "figures": figures, "peer": "aims: 20 ms, 100 ms, 10 %"}))
 

@@ -1,12 +1,16 @@
 """Twenty views and ten sinks on one database, in one run: what they take, and how fresh they are.
 
     python -m bench.sizing [--rows 100000] [--idle 60] [--changes 50] [--views 20] [--sinks 10]
+    python -m bench.sizing --views 5,20         # what a view more takes
 
 Memory is resident, of the run alone (Python and JVM), when everything is filled and after the changes; CPU is of the
 same processes while nobody writes: looking for changes, and views with now(), which have an epoch each second.
 Freshness is from the return of a COMMIT, one change of an order at a time, to the moment at which a view's position in
 the store is behind it, looked at for all views at once: of each view, and of the last of them.
-`peak` is resident memory when filled over that after the changes: 1 if nothing grows.
+What is kept as state is read from the checkpoints when the run has ended, of one view of each kind, and of the sinks'
+flows: bytes as Spark holds them, by operator.
+`peak` is resident memory when filled over that after the changes: 1 if nothing grows. With several numbers of views
+each is a run on servers of its own, and `a_view` what one more takes.
 """
 
 from __future__ import annotations
@@ -28,6 +32,10 @@ from bench.capture import project
 from bench.views import cpu_s, written_lsn
 from bench.views_fresh import quantiles
 from millrace.config import Settings
+from millrace.engine.definition import folder_of
+from millrace.engine.flows import flows
+from millrace.engine.session import close, session
+from millrace.engine.state import State
 from millrace.local import address
 from millrace.views.changelog import lsn_number
 from millrace.views.store import Store
@@ -144,16 +152,26 @@ def rss_mb(process: psutil.Process) -> int:
     return round(sum(each.memory_info().rss for each in (process, *process.children(recursive=True))) / 1e6)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--idle", type=float, default=60.0)
-    parser.add_argument("--changes", type=int, default=50)
-    parser.add_argument("--views", type=int, default=20)
-    parser.add_argument("--sinks", type=int, default=10)
-    args = parser.parse_args()
+def kept(settings: Settings) -> dict[str, list[dict[str, Any]]]:
+    """By flow its operators in their order: how many keys and rows each keeps, and bytes."""
+    names = [each["flow"] for each in flows(settings) if each["app"] == NAME]
+    names = [name for name in names if not name.startswith("view") or int(name.removeprefix("view")) < len(KINDS)]
+    spark = session(settings, "local[2]", "sizes")
+    try:
+        return {
+            name: [
+                {"operator": size.operator, "key": size.key, "keys": size.keys, "rows": size.rows, "bytes": size.bytes}
+                for size in State(spark, folder_of(settings, NAME, name), name).sizes()
+            ]
+            for name in sorted(names)
+        }
+    finally:
+        close(spark)
+
+
+def measured(args: argparse.Namespace, views: int) -> dict[str, Any]:
     with project() as settings:
-        bench, began = Bench(settings, args.rows, args.views, args.sinks), time.monotonic()
+        bench, began = Bench(settings, args.rows, views, args.sinks), time.monotonic()
         store = Store(settings, NAME)
         with bench.running() as process, contextlib.closing(store):
             bench.filled(store)
@@ -163,15 +181,48 @@ def main() -> None:
             found["idle_cores"] = round((cpu_s(process) - spent) / args.idle, 2)
             found["freshness_ms"] = bench.freshness(store, args.changes)
             found["rss_mb"] = rss_mb(process)
+        found["state"] = kept(settings)
+    return found
+
+
+def table(args: argparse.Namespace, views: int, found: dict[str, Any]) -> None:
+    """For people."""
     fresh = found["freshness_ms"]
-    print(f"{args.views} views and {args.sinks} sinks over {args.rows:,} orders: filled in {found['filled_s']} s")
+    print(f"{views} views and {args.sinks} sinks over {args.rows:,} orders: filled in {found['filled_s']} s")
     print(f"  {found['rss_filled_mb']:,} MB when filled, {found['rss_mb']:,} MB after {args.changes} changes")
     print(f"  {found['idle_cores']} of a core while nobody writes")
     print(f"  freshness, p50 / p99 ms: each {fresh['each']['p50']:,} / {fresh['each']['p99']:,}, "
           f"the last {fresh['last']['p50']:,} / {fresh['last']['p99']:,}")  # fmt: skip
-    figures = {**found, "rows": args.rows, "views": args.views, "sinks": args.sinks}
-    ratios = {"peak": round(found["rss_filled_mb"] / found["rss_mb"], 2)}
-    print(json.dumps({"bench": "sizing", "ratios": ratios, "figures": figures, "peer": "the same run, when filled"}))
+    for name, operators in found["state"].items():
+        kind = KINDS[int(name.removeprefix("view"))][1] if name.startswith("view") else "its sinks"
+        print(f"  {name}: {' '.join(kind.split())}")
+        for each in operators:
+            print(
+                f"    {each['operator']:<12}{each['keys']:>10,} keys{each['rows']:>10,} rows{each['bytes']:>14,} bytes"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--idle", type=float, default=60.0)
+    parser.add_argument("--changes", type=int, default=50)
+    parser.add_argument("--views", default="20")
+    parser.add_argument("--sinks", type=int, default=10)
+    args = parser.parse_args()
+    figures: dict[str, Any] = {}
+    for views in sorted(map(int, args.views.split(","))):
+        figures[str(views)] = measured(args, views)
+        table(args, views, figures[str(views)])
+    least, most = figures[min(figures, key=int)], figures[max(figures, key=int)]
+    told: dict[str, Any] = {"rows": args.rows, "sinks": args.sinks, "views": figures}
+    if len(figures) > 1:
+        more = max(map(int, figures)) - min(map(int, figures))
+        a_view = {name: round((most[name] - least[name]) / more, 3) for name in ("rss_mb", "idle_cores", "filled_s")}
+        told["a_view"] = a_view
+        print(f"a view more takes {a_view['rss_mb']} MB, and {a_view['idle_cores']} of a core while nobody writes")
+    ratios = {"peak": round(most["rss_filled_mb"] / most["rss_mb"], 2)}
+    print(json.dumps({"bench": "sizing", "ratios": ratios, "figures": told, "peer": "the same run, when filled"}))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python -m bench.views [--sizes 10000,100000,1000000] [--rates 100,1000] [--seconds 20] [--burst 20000]
     python -m bench.views --mode realtime [--epoch "60 seconds"] [--sizes 10000] [--rates 100] [--seconds 120]
+        [--warm-up 130]
 
 The view joins orders with customers and groups by region. Freshness is from the return of a COMMIT to the moment at
 which it is seen in the view store, by HTTP and on a WebSocket (`views_fresh.py`); one machine, one clock. A change's
@@ -10,10 +11,19 @@ is visible; changes a second are those of the same bursts. The peers compute the
 100: as a SELECT, and by REFRESH MATERIALIZED VIEW. They have the machine for themselves, the run has ended by then.
 Read your writes is a commit, its LSN, and a wait for that LSN, again and again.
 `flat` is the CPU of a change at the size at which it is cheapest, over that at which it is dearest; `refresh` and
-`recomputed` are changes a second over the peer's, at the largest size.
+`recomputed` are changes a second over the peer's, at the largest size; `fresh` is 1 s over the worst p99 on a
+WebSocket.
 
-In real time only freshness is measured, of tentative rows, ends of epochs included: to be measured for longer than the
-first epochs, of a second each, take. `fresh` is 250 ms over the worst p99 on a WebSocket.
+A rate that is not held, because it was not written or because not everything was seen 300 s after it was, is named with
+what was measured until then. Whatever ends a size early is told in `failed`, beside what was measured before; the exit
+code is then 1.
+
+In real time only freshness is measured, of tentative rows, ends of epochs included. It begins with forty epochs of a
+second, which then double up to its own, in a JVM that has yet to compile what an epoch's end takes: so changes come at
+the first of the rates for so long, and do not count. `fresh` is 250 ms over the worst p99 on a WebSocket.
+
+How quickly rows are pulled, and changes pushed to many, is what `bench.serving` measures; `make bench-views` runs it
+too.
 """
 
 from __future__ import annotations
@@ -27,6 +37,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,13 +47,16 @@ import psutil
 import psycopg
 
 from bench.capture import project
-from bench.views_fresh import Phase, looks, quantiles
+from bench.first_epochs import short_s
+from bench.views_fresh import Phase, alone, looks, quantiles
+from millrace import durations
 from millrace.config import Settings
 from millrace.local import address
 from millrace.views.changelog import lsn_number
 from millrace.views.store import Store
 
 LIMIT_S = 900.0
+LONGEST = 500  # of what is told of a failure
 REGIONS, CUSTOMERS = 50, 1_000
 WARM = 2_000
 PER_TRANSACTION, PEER_TRANSACTIONS = 100, 20
@@ -58,7 +72,7 @@ app = mr.App("{name}")
 app.capture("{name}", tables=["customers", "orders"])
 app.view("revenue", key="region", sql=\"\"\"{sql}\"\"\"{mode})
 """
-FRESH_MS = 250
+FRESH_MS = {"microbatch": 1_000, "realtime": 250}
 
 
 class Bench:
@@ -156,7 +170,7 @@ class Bench:
             looks(address(self.settings, "postgres"), f"millrace_{self.name}", server)
         )
         if not found["held"]:
-            print(f"the writers did not hold {rate}/s: {found['written_per_s']}/s", flush=True)
+            print(not_held(rate, found), flush=True)
         return found
 
     def own_writes(self) -> dict[str, int]:
@@ -219,51 +233,102 @@ def cpu_s(process: psutil.Process) -> float:
     return spent
 
 
-def measured(settings: Settings, rows: int, rates: list[int], seconds: float, burst: int) -> dict[str, Any]:
+def not_held(rate: int, found: dict[str, Any]) -> str:
+    unseen = "".join(f", {count} not seen by {way}" for way, count in found.get("unseen", {}).items() if count)
+    return f"not held: {rate}/s ({found['written_per_s']}/s written{unseen})"
+
+
+def measured(told: dict[str, Any], settings: Settings, rows: int, rates: list[int], seconds: float, burst: int) -> None:
     bench, began = Bench(settings, rows), time.monotonic()
+    told["alone_per_s"] = alone(bench.url)
     with bench.command("run") as process:
         bench.wait()
-        filled_s = round(time.monotonic() - began, 1)
+        told["filled_s"] = round(time.monotonic() - began, 1)
         bench.wait(bench.burst(WARM))
         costs = [bench.cost(process, burst) for _ in range(3)]
+        told["change"] = {name: statistics.median(each[name] for each in costs) for name in costs[0]}
         with bench.serving() as server:
-            own_writes = bench.own_writes()
-            fresh = {str(rate): bench.freshness(rate, seconds, server) for rate in rates}
+            told["own_writes_ms"] = bench.own_writes()
+            for rate in rates:
+                told.setdefault("freshness_ms", {})[str(rate)] = bench.freshness(rate, seconds, server)
+        told["rss_mb"] = rss_mb(process)
         bench.check()
-        memory = [each.memory_info().rss for each in (process, *process.children(recursive=True))]
-    change = {name: statistics.median(each[name] for each in costs) for name in costs[0]}
-    told = {"filled_s": filled_s, "freshness_ms": fresh, "own_writes_ms": own_writes, "change": change, **bench.peers()}
-    return {**told, "rss_mb": round(sum(memory) / 1e6)}
+    told |= bench.peers()
 
 
-def in_real_time(settings: Settings, rows: int, rates: list[int], seconds: float, epoch: str) -> dict[str, Any]:
+def in_real_time(
+    told: dict[str, Any],
+    settings: Settings,
+    rows: int,
+    rates: list[int],
+    seconds: float,
+    epoch: str,
+    warm_up_s: float,
+) -> None:
     bench, began = Bench(settings, rows, epoch), time.monotonic()
+    told["alone_per_s"] = alone(bench.url)
     with bench.command("run") as process:
         bench.wait()
-        filled_s = round(time.monotonic() - began, 1)
+        told["filled_s"] = round(time.monotonic() - began, 1)
         bench.wait(bench.burst(WARM))
         with bench.serving() as server:
-            own_writes = bench.own_writes()
-            fresh = {str(rate): bench.freshness(rate, seconds, server) for rate in rates}
+            bench.freshness(rates[0], warm_up_s, server)
+            told["own_writes_ms"] = bench.own_writes()
+            for rate in rates:
+                told.setdefault("freshness_ms", {})[str(rate)] = bench.freshness(rate, seconds, server)
+        told["rss_mb"] = rss_mb(process)
         bench.check()
-        memory = [each.memory_info().rss for each in (process, *process.children(recursive=True))]
-    told = {"filled_s": filled_s, "freshness_ms": fresh, "own_writes_ms": own_writes}
-    return {**told, "rss_mb": round(sum(memory) / 1e6)}
+
+
+def rss_mb(process: psutil.Process) -> int:
+    return round(sum(each.memory_info().rss for each in (process, *process.children(recursive=True))) / 1e6)
 
 
 def table(figures: dict[str, Any]) -> None:
     """For people."""
     for rows, found in figures.items():
-        print(f"{int(rows):>9,} rows: filled in {found['filled_s']} s, {found['rss_mb']:,} MB")
+        filled, memory = (found.get(each, "?") for each in ("filled_s", "rss_mb"))
+        print(f"{int(rows):>9,} rows: filled in {filled} s, {memory} MB")
         for name in (each for each in ("change", "recomputed", "refresh") if each in found):
             print(f"          {name:<12}{found[name]['per_s']:>8,}/s   {found[name]}")
-        print(f"          own writes are read after {found['own_writes_ms']} ms")
-        for rate, waits in found["freshness_ms"].items():
+        if "own_writes_ms" in found:
+            print(f"          own writes are read after {found['own_writes_ms']} ms")
+        for rate, waits in found.get("freshness_ms", {}).items():
             told = ", ".join(f"{way} {waits[way]['p50']:,} / {waits[way]['p99']:,}" for way in WAYS)
             print(f"          {rate:>6}/s ({waits['written_per_s']:,} written): p50 / p99 ms: {told}")
+            if not waits["held"]:
+                print(f"          {not_held(int(rate), waits)}")
+        if "alone_per_s" in found:
+            print(f"          the writers alone: {found['alone_per_s']:,}/s")
+        if "failed" in found:
+            print(f"          ended early: {found['failed']}")
 
 
-def main() -> None:
+def ratios(figures: dict[str, Any], mode: str) -> dict[str, float]:
+    """Of what was measured."""
+    found: dict[str, float] = {}
+    waits = [way["websocket"]["p99"] for each in figures.values() for way in each.get("freshness_ms", {}).values()]
+    if waits:
+        found["fresh"] = round(FRESH_MS[mode] / max(waits), 2)
+    spent = [each["change"]["cpu_us"] for each in figures.values() if "change" in each]
+    if spent:
+        found["flat"] = round(min(spent) / max(spent), 2)
+    largest = figures[max(figures, key=int)]
+    for peer in ("recomputed", "refresh"):
+        if peer in largest:
+            found[peer] = round(largest["change"]["per_s"] / largest[peer]["per_s"], 3)
+    return found
+
+
+def missed(figures: dict[str, Any]) -> list[str]:
+    """The rates that were not held."""
+    waits = [
+        (rows, rate, each) for rows, found in figures.items() for rate, each in found.get("freshness_ms", {}).items()
+    ]
+    return [f"{int(rate):,}/s of {int(rows):,} rows" for rows, rate, each in waits if not each["held"]]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", default="10000,100000,1000000")
     parser.add_argument("--rates", default="100,1000")
@@ -271,30 +336,31 @@ def main() -> None:
     parser.add_argument("--burst", type=int, default=20_000)
     parser.add_argument("--mode", choices=("microbatch", "realtime"), default="microbatch")
     parser.add_argument("--epoch", default="60 seconds")
+    parser.add_argument("--warm-up", type=float, help="seconds; otherwise as long as its epochs are short")
     args = parser.parse_args()
     rates = [int(rate) for rate in args.rates.split(",")]
-    figures: dict[str, Any] = {}
+    warm_up_s = short_s(durations.milliseconds(args.epoch) / 1_000) if args.warm_up is None else args.warm_up
+    figures: dict[str, dict[str, Any]] = {}
     with project() as settings:
         for rows in map(int, args.sizes.split(",")):
-            if args.mode == "realtime":
-                figures[str(rows)] = in_real_time(settings, rows, rates, args.seconds, args.epoch)
-            else:
-                figures[str(rows)] = measured(settings, rows, rates, args.seconds, args.burst)
-            print(f"{rows:>9,} rows: {json.dumps(figures[str(rows)])}", flush=True)
+            own = figures[str(rows)] = {}
+            try:
+                if args.mode == "realtime":
+                    in_real_time(own, settings, rows, rates, args.seconds, args.epoch, warm_up_s)
+                else:
+                    measured(own, settings, rows, rates, args.seconds, args.burst)
+            except Exception as error:
+                traceback.print_exc()
+                own["failed"] = f"{type(error).__name__}: {error}"[-LONGEST:]
+            print(f"{rows:>9,} rows: {json.dumps(own)}", flush=True)
     table(figures)
-    if args.mode == "realtime":
-        worst = max(way["websocket"]["p99"] for each in figures.values() for way in each["freshness_ms"].values())
-        told = {"bench": "views", "ratios": {"fresh": round(FRESH_MS / worst, 2)}, "figures": figures}
-        print(json.dumps({**told, "peer": f"{FRESH_MS} ms"}))
-        return
-    spent = [each["change"]["cpu_us"] for each in figures.values()]
-    ratios = {"flat": round(min(spent) / max(spent), 2)}
-    largest = figures[max(figures, key=int)]
-    for peer in ("recomputed", "refresh"):
-        ratios[peer] = round(largest["change"]["per_s"] / largest[peer]["per_s"], 3)
-    peer = "the query anew after each transaction of 100: SELECT, REFRESH MATERIALIZED VIEW"
-    print(json.dumps({"bench": "views", "ratios": ratios, "figures": figures, "peer": peer}))
+    peer = f"{FRESH_MS[args.mode]} ms"
+    if args.mode == "microbatch":
+        peer += "; the query anew after each transaction of 100: SELECT, REFRESH MATERIALIZED VIEW"
+    told = {"bench": "views", "ratios": ratios(figures, args.mode), "not_held": missed(figures), "figures": figures}
+    print(json.dumps({**told, "peer": peer}))
+    return 1 if any("failed" in each for each in figures.values()) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,17 +2,23 @@
 
 Each writer adds 1 to amounts of orders of its own regions, one order a commit. So the sum over its regions says how
 many of its commits an answer holds, exactly, whatever else the answer says of itself.
+
+The writers are a process of their own: one that looks, and one that writes, would wait for each other. What they can do
+while nothing else runs is measured too (`alone`), so that a rate that they do not hold is told from one that is too
+much for them. A commit is one row: with a hundred rows a commit a view takes more changes a second (`change`).
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -23,6 +29,10 @@ from millrace.client import Client
 
 WRITERS = 4
 LIMIT_S = 300.0
+# Writers that are behind their rate give up after so many times as long as they should take.
+MOST_TIMES = 3.0
+# How long it is measured what the writers can do, at a rate that they do not have to wait for.
+ALONE_S, UNLIMITED = 3.0, 1_000_000.0
 # How often it is asked: what asks takes cores from what answers. An answer's age is up to this more.
 STORE_LOOK_S, HTTP_LOOK_S = 0.005, 0.010
 # Share of the asked rate from which on it counts as held.
@@ -68,71 +78,113 @@ def looks(store_url: str, schema: str, server: str) -> dict[str, Look]:
     return {"store": store, "http": pull, "websocket": push}
 
 
-class Phase:
-    """Writers that keep a rate for a while, and everybody who looks, until all of them have seen all of it."""
+def commits(
+    url: str, own: Mapping[int, list[int]], rate: float, seconds: float, most_s: float
+) -> dict[int, list[float]]:
+    """When each COMMIT of each writer returned: one row each, at an even rate of all of them together."""
+    started = time.monotonic()
 
-    def __init__(self, url: str, rate: int, seconds: float) -> None:
-        self.url, self.rate, self.seconds = url, rate, seconds
-        self._own: dict[int, list[int]] = defaultdict(list)
-        self._before: dict[int, Decimal] = defaultdict(Decimal)
+    def write(writer: int) -> list[float]:
+        draw, returned = random.Random(writer), []
+        with psycopg.connect(url, autocommit=True) as connection:
+            for number in range(writer, int(rate * seconds), WRITERS):
+                time.sleep(max(0.0, started + number / rate - time.monotonic()))
+                if time.monotonic() - started > most_s:
+                    break
+                order = draw.choice(own[writer])
+                connection.execute("UPDATE orders SET amount = amount + 1 WHERE id = %s", (order,))
+                returned.append(time.monotonic())
+        return returned
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        return dict(enumerate(threads.map(write, range(WRITERS))))
+
+
+def in_a_process(*arguments: Any) -> dict[int, list[float]]:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(commits, *arguments).result()
+
+
+def alone(url: str, seconds: float = ALONE_S) -> float:
+    """Commits a second of writers that do not wait, with nobody else there."""
+    with psycopg.connect(url) as connection:
+        own, _ = owned(connection)
+    return per_s(in_a_process(url, own, UNLIMITED, seconds, seconds), UNLIMITED)
+
+
+def per_s(committed: Mapping[int, list[float]], rate: float) -> float:
+    """From the first commit to the last; but in no less than the rate allows."""
+    times = sorted(each for commits in committed.values() for each in commits)
+    return round(len(times) / max(times[-1] - times[0], len(times) / rate), 1) if times else 0.0
+
+
+def owned(connection: psycopg.Connection[Any]) -> tuple[dict[int, list[int]], dict[int, Decimal]]:
+    """The orders of each writer, and what their amounts are together."""
+    own: dict[int, list[int]] = defaultdict(list)
+    before: dict[int, Decimal] = defaultdict(Decimal)
+    for order, region, amount in connection.execute(OWN):
+        own[writer_of(region)].append(order)
+        before[writer_of(region)] += amount
+    return own, before
+
+
+class Phase:
+    """Writers that keep a rate for a while, and everybody who looks, until all of them have seen all of it, or have
+    waited too long."""
+
+    def __init__(self, url: str, rate: int, seconds: float, limit_s: float = LIMIT_S) -> None:
+        self.url, self.rate, self.seconds, self.limit_s = url, rate, seconds, limit_s
         with psycopg.connect(url) as connection:
-            for order, region, amount in connection.execute(OWN):
-                self._own[writer_of(region)].append(order)
-                self._before[writer_of(region)] += amount
-        self._committed: dict[int, list[float]] = {writer: [] for writer in range(WRITERS)}
-        self._ended = threading.Event()
+            self._own, self._before = owned(connection)
+        self._committed: dict[int, list[float]] = {}
+        self._ended, self._given_up = threading.Event(), threading.Event()
 
     def run(self, looks: dict[str, Look]) -> dict[str, Any]:
-        """Milliseconds from the return of a COMMIT to when an answer has it, and what rate there was."""
+        """Milliseconds from the return of a COMMIT to when an answer has it, and what rate there was. A rate is held if
+        it was written, and then seen by all."""
         seen: dict[str, dict[int, list[tuple[int, float]]]] = {name: defaultdict(list) for name in looks}
         looking = [
             threading.Thread(target=self._look, args=(look, seen[name]), daemon=True) for name, look in looks.items()
         ]
-        writing = [threading.Thread(target=self._write, args=(writer,), daemon=True) for writer in range(WRITERS)]
         for thread in looking:
             thread.start()
-        self._started = time.monotonic()
-        for thread in writing:
-            thread.start()
-        for thread in writing:
-            thread.join()
-        written_s = time.monotonic() - self._started
+        self._committed = in_a_process(self.url, self._own, self.rate, self.seconds, MOST_TIMES * self.seconds)
         self._ended.set()
+        deadline = time.monotonic() + self.limit_s
         for thread in looking:
-            thread.join(LIMIT_S)
-            assert not thread.is_alive(), "a change is not seen"
-        changes = sum(map(len, self._committed.values()))
-        rate = {"asked_per_s": self.rate, "written_per_s": round(changes / written_s, 1), "changes": changes}
-        held = changes / written_s >= HELD * self.rate
-        return {**rate, "held": held, **{name: quantiles(self._waits(each)) for name, each in seen.items()}}
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._given_up.set()
+        until = time.monotonic()
+        changes, written = sum(map(len, self._committed.values())), per_s(self._committed, self.rate)
+        unseen = {name: changes - self._known(each) for name, each in seen.items()}
+        held = written >= HELD * self.rate and not any(unseen.values())
+        rate = {"asked_per_s": self.rate, "written_per_s": written, "changes": changes, "held": held}
+        told = {name: quantiles(self._waits(each, until)) for name, each in seen.items()}
+        return {**rate, **({"unseen": unseen} if any(unseen.values()) else {}), **told}
 
-    def _write(self, writer: int) -> None:
-        draw = random.Random(writer)
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            for number in range(writer, int(self.rate * self.seconds), WRITERS):
-                time.sleep(max(0.0, self._started + number / self.rate - time.monotonic()))
-                order = draw.choice(self._own[writer])
-                connection.execute("UPDATE orders SET amount = amount + 1 WHERE id = %s", (order,))
-                self._committed[writer].append(time.monotonic())
+    def _known(self, seen: Mapping[int, list[tuple[int, float]]]) -> int:
+        return sum(seen[writer][-1][0] for writer in self._committed if seen.get(writer))
 
     def _look(self, look: Look, seen: dict[int, list[tuple[int, float]]]) -> None:
         for totals in look():
             at, sums = time.monotonic(), dict.fromkeys(range(WRITERS), Decimal())
+            if self._given_up.is_set():
+                return
             for region, total in totals.items():
                 sums[writer_of(region)] += total
             for writer, total in sums.items():
                 count = int(total - self._before[writer])
                 if not seen[writer] or seen[writer][-1][0] < count:
                     seen[writer].append((count, at))
-            if self._ended.is_set() and all(
-                seen[writer][-1][0] >= len(commits) for writer, commits in self._committed.items()
-            ):
+            if self._ended.is_set() and self._known(seen) == sum(map(len, self._committed.values())):
                 return
 
-    def _waits(self, seen: dict[int, list[tuple[int, float]]]) -> list[float]:
+    def _waits(self, seen: Mapping[int, list[tuple[int, float]]], until: float) -> list[float]:
+        """What was never seen has waited until the end, at the least."""
         waits = []
         for writer, commits in self._committed.items():
-            for (before, _), (count, at) in pairwise(((0, 0.0), *seen[writer])):
+            told = [*seen.get(writer, ()), (len(commits), until)]
+            for (before, _), (count, at) in pairwise(((0, 0.0), *told)):
                 # An answer may have a commit whose return the writer has not noticed yet.
                 waits += [max(0.0, at - commits[place]) * 1_000 for place in range(before, count)]
         return waits

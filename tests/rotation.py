@@ -28,6 +28,12 @@ def todays(cases: Sequence[Case], count: int) -> list[Case]:
     return [cases[(first + number) % len(cases)] for number in range(min(count, len(cases)))]
 
 
+def seeds(count: int) -> list[int]:
+    """Other ones every day; `make test-all` takes this many, of which the first is the day's."""
+    print(f"seeds of TEST_DAY={today()}")
+    return [today() + number * 1_000_000 for number in range(count if os.environ.get("TEST_ALL") else 1)]
+
+
 def seeded(name: str) -> random.Random:
     """What a test draws from today. pytest shows what is printed here when the test fails."""
     print(f"drawn for {name!r}: TEST_DAY={today()} draws the same")

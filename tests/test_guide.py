@@ -21,6 +21,7 @@ from millrace import local
 from millrace.capture import Captures
 from millrace.config import Secret, Settings
 from millrace.engine import Run
+from millrace.engine.plan import flows_of
 from millrace.events import Store
 from millrace.local import java
 from millrace.log import Log
@@ -158,8 +159,10 @@ def test_features(play: Any) -> None:
 
 @pytest.mark.spark
 def test_lakehouse(play: Any) -> None:
-    _, reading, streaming = blocks("lakehouse.md")
+    _, view, reading, streaming = blocks("lakehouse.md")
     names: dict[str, Any] = {}
+    exec(view, names)
+    assert [(flow.name, flow.sinks[0].name) for flow in flows_of(names["app"].graph())] == [("revenue", "lake.revenue")]
     exec(reading, names)
     p = play(names["app"])
     p.lake(names["products"], "id long, name string", [{"id": 7, "name": "tea"}])
@@ -407,7 +410,7 @@ def test_queues(
 @pytest.mark.spark
 @pytest.mark.turn(1, 2)
 def test_views(spark: Any, settings: Settings, connect: str, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    block, timed, asking, other = blocks("views.md")
+    block, timed, live, asking, other = blocks("views.md")
     own = replace(settings, prefix="guidev")
     monkeypatch.setattr("millrace.config.load", lambda: own)
     names: dict[str, Any] = {}
@@ -415,10 +418,12 @@ def test_views(spark: Any, settings: Settings, connect: str, postgres: str, monk
     assert [view.name for view in names["app"].graph().views] == ["revenue", "paid", "largest"]
     assert [(name, str(type_)) for name, type_ in names["largest"].plan.columns] == [
         ("customer", "bigint"),
+        ("payments", "bigint"),
         ("amount", "numeric(22,2)"),
-        ("latest", "timestamptz"),
     ]
     exec(timed, names)
+    exec(live, names)
+    assert names["live"].epoch_ms == 60_000
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE shop")
     with psycopg.connect(f"{postgres.rpartition('/')[0]}/shop", autocommit=True) as connection:
@@ -438,7 +443,7 @@ def test_views(spark: Any, settings: Settings, connect: str, postgres: str, monk
     assert names["columns"] == ["region", "orders", "total", "mean"]
     assert sorted(row[:3] for row in names["rows"]) == [("north", 2, Decimal(13)), ("south", 1, Decimal("1.25"))]
     _, largest, _ = names["store"].rows("largest")
-    assert sorted(row[:2] for row in largest) == [(7, Decimal("3.50")), (8, Decimal(9))]
+    assert sorted(row[:3] for row in largest) == [(7, 2, Decimal("3.50")), (8, 1, Decimal(9))]
     assert names["store"].rows("lately")[1] == []  # of last January
     names["store"].close()
     exec(other, names)

@@ -28,12 +28,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import millrace as mr
+from bench.first_epochs import short_s
 from bench.flink import VERSION, Flink, kafka_options
 from bench.kernel import cpu_s
 from bench.latency.shapes import FLINK_SCHEMA, LATENESS_S, SCHEMA, SHAPES
 from bench.nexmark.flink import OPTIONS as THROUGHPUT
 from millrace import config, local
-from millrace.engine import Run, realtime
+from millrace.engine import Run
 from millrace.engine.session import close, session
 from millrace.log import Log
 
@@ -41,8 +42,6 @@ PARTITIONS = 2
 SLOTS = 12
 FIRST_WARM_UP_S = 70.0  # with less, the first flow of a JVM shows its compiler
 WARM_UP_S = 30.0
-SHORT_EPOCHS = 40
-PAUSE_S = 0.5  # at the ends of the first epochs
 CAUGHT_UP_S = 0.5  # how old the newest answer may be of a flow that is not behind
 MOST_BEHIND_S = 180.0  # for so long it is waited for
 LAST_S = 3.0  # until what was sent last has come out
@@ -50,6 +49,7 @@ TEND_S = 0.1
 OPTIONS = {
     **{key: value for key, value in THROUGHPUT.items() if "mini-batch" not in key},
     "execution.buffer-timeout.interval": "1 ms",
+    "table.exec.state.ttl": "60 s",  # as long as our ids are remembered
 }
 REAL_TIME, EPOCHS, FLINK = "realtime", "epochs", "flink"
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
@@ -161,16 +161,6 @@ class Bench:
         return running
 
 
-def short_s(epoch_s: int) -> float:
-    """For how long a flow in real time has epochs that are shorter than its own (`FirstEpochs.java`)."""
-    length_s = realtime.FIRST_EPOCH_MS / 1_000
-    whole_s = SHORT_EPOCHS * (length_s + PAUSE_S)
-    while 0 < 2 * length_s < epoch_s:
-        length_s *= 2
-        whole_s += length_s + PAUSE_S
-    return whole_s
-
-
 def tended(side: Side, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -211,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="200,2000,10000")
     parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--epochs", default="10,60", help="seconds, of the flows in real time")
+    parser.add_argument("--epochs", default="10,60,300", help="seconds, of the flows in real time")
     parser.add_argument("--ends", type=int, default=10)
     parser.add_argument("--engines", default=f"{REAL_TIME},{EPOCHS},{FLINK}")
     parser.add_argument("--idle", type=int, metavar="SECONDS", help="the CPU of flows in real time that wait")

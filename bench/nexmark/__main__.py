@@ -1,6 +1,6 @@
 """Nexmark on Millrace, on Flink SQL and on PySpark by hand, over the same topics and cores.
 
-    python -m bench.nexmark [--events N] [--rounds N] [--queries q1,q5] [--no-flink] [--unchecked]
+    python -m bench.nexmark [--events N] [--rounds N] [--queries q1,q5] [--no-flink] [--bounded] [--unchecked]
 
 The events are written once, persons, auctions and bids to a topic each with two partitions. Eight of a hundred events
 are no bids: queries that read no bids have topics of their own, with the persons and auctions of ten times as many
@@ -8,7 +8,8 @@ events, or their seconds would be those of a query's start. Before it is measure
 batch over the same topics. A round runs every query on each engine in turn, from the
 beginning of its topics to their end; a first round warms up. Seconds are those of the whole query, its start included;
 CPU seconds those of the engine's processes, without Kafka's. Results go nowhere: to `noop` on Spark, to `blackhole` on
-Flink. Spark works in epochs of a bounded size and commits each; Flink makes a checkpoint every ten seconds.
+Flink. Spark works in epochs of a bounded size and commits each; Flink makes a checkpoint every ten seconds. With
+`--bounded` Flink's joins have the bounds of the flows; as published some keep their rows for ever.
 """
 
 from __future__ import annotations
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queries", default=",".join(STREAMS))
     parser.add_argument("--no-flink", action="store_true")
+    parser.add_argument("--bounded", action="store_true")
     parser.add_argument("--unchecked", action="store_true")
     args = parser.parse_args()
     queries = args.queries.split(",")
@@ -222,7 +224,7 @@ def main() -> None:
                 bench.check(query)
             peer = None
             if not args.no_flink:
-                peer = stack.enter_context(flink.Flink(local.address(settings, "kafka"), folder))
+                peer = stack.enter_context(flink.Flink(local.address(settings, "kafka"), folder, bounded=args.bounded))
                 print(f"Flink {VERSION}: {', '.join(f'{k}={v}' for k, v in flink.OPTIONS.items())}, {JAVA}")
             found = measured(bench, queries, args.rounds, peer)
     figures = {query: {side: vars(each) for side, each in sides.items()} for query, sides in found.items()}

@@ -118,9 +118,11 @@ class Client:
             raise
         return row
 
-    def query(self, sql: str, limit: int | None = None) -> Rows:
-        """One SELECT over the views."""
-        told = self._asked("POST", "/v1/query", {"sql": sql, **({} if limit is None else {"limit": limit})})
+    def query(self, sql: str, limit: int | None = None, *, wait_for: str | None = None) -> Rows:
+        """One SELECT over the views. `wait_for` is the LSN of a commit of one's own, which all that it reads have."""
+        options = {"limit": limit, "wait_for": wait_for}
+        given = {name: value for name, value in options.items() if value is not None}
+        told = self._asked("POST", "/v1/query", {"sql": sql, **given})
         found = Rows(told["rows"])
         found.more = told["more"]
         return found

@@ -42,7 +42,7 @@ _NAMED_URL = re.compile(r"MILLRACE_(DATABASES|QUEUES|SINKS)_([A-Z0-9_]+)_URL")
 OWN_VARIABLES = ("MILLRACE_PROJECT", "MILLRACE_SERVER")
 _NAMES = """
     CACHE PREFIX KAFKA_BOOTSTRAP CONNECT_URL REGISTRY_URL VIEWS_URL LAKE_FOLDER LAKE_CATALOG LAKE_ENDPOINT
-    LAKE_REGION LAKE_TOKEN SPARK_MASTER SPARK_CHECKPOINTS RUN_APP RUN_SHOW RUN_METRICS RUN_LOG RUN_OWED_MB
+    LAKE_REGION LAKE_TOKEN LAKE_PART_MB SPARK_MASTER SPARK_CHECKPOINTS RUN_APP RUN_SHOW RUN_METRICS RUN_LOG RUN_OWED_MB
     VIEWS_READ_URL SERVE_LISTEN SERVE_ORIGINS SERVE_HOSTS SERVE_TOKENS SERVE_REQUESTS_PER_S SERVE_SOCKETS
 """
 VARIABLES = (*(f"MILLRACE_{name}" for name in _NAMES.split()), *OWN_VARIABLES)
@@ -112,6 +112,7 @@ class Lake:
     endpoint: str | None = None
     region: str = "us-east-1"
     token: Secret | None = None
+    part_mb: int = 32  # larger objects go to a bucket in parts
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ class _Reader:
         connect = self._section("connect", ("url",))
         registry = self._section("registry", ("url",))
         views = self._section("views", ("url", "read_url"))
-        lake = self._section("lake", ("folder", "catalog", "endpoint", "region", "token"))
+        lake = self._section("lake", ("folder", "catalog", "endpoint", "region", "token", "part_mb"))
         spark = self._section("spark", ("master", "checkpoints", "options"))
         run = self._section("run", ("app", "show", "metrics", "log", "owed_mb"))
         prefix = self._text(self.raw, "prefix") or ""
@@ -329,9 +330,7 @@ class _Reader:
     def _lake(self, table: dict[str, Any]) -> Lake:
         url, token, place = (self._text(table, f"lake.{name}") for name in ("catalog", "token", "folder"))
         if url and not url.startswith(("postgresql:", "http:", "https:", "env:", "file:")):
-            reason = (
-                "the catalog of Iceberg tables is a PostgreSQL or a REST service, which many can write to at a time"
-            )
+            reason = "the catalog of Iceberg tables is a PostgreSQL or a REST service, as many can write to at a time"
             raise self._invalid("lake.catalog", reason, "write it as postgresql://user@host:port/name or https://host")
         if token and not token.startswith(("env:", "file:")) and "MILLRACE_LAKE_TOKEN" not in self.environ:
             raise SecretInFile(file=self.path, key="lake.token")
@@ -346,6 +345,7 @@ class _Reader:
             endpoint.rstrip("/") if endpoint else None,
             self._text(table, "lake.region") or self.environ.get("AWS_REGION") or Lake.region,
             self._secret("lake.token", token) if token else None,
+            self._number(table, "lake.part_mb", Lake.part_mb, 5, 5000),  # S3 takes no smaller or larger ones
         )
 
     def _listen(self, table: dict[str, Any], key: str) -> Listen | None:
@@ -365,11 +365,11 @@ class _Reader:
             raise self._invalid(key, "there is no such kind of log", f"choose from {', '.join(LOGS)}")
         return text
 
-    def _number(self, table: dict[str, Any], key: str, default: int) -> int:
-        name = key.rpartition(".")[2]
+    def _number(self, table: dict[str, Any], key: str, default: int, least: int = 1, most: int = 0) -> int:
+        name, ends = key.rpartition(".")[2], f"to {most}" if most else "on"
         value = self.environ.get(self._variable(key)) or table.get(name, default)
-        if isinstance(value, bool) or not str(value).isdecimal() or not int(value):
-            raise self._invalid(key, "it is not a whole number from 1 on", f"write it as {name} = {default}")
+        if isinstance(value, bool) or not str(value).isdecimal() or not least <= int(value) <= (most or int(value)):
+            raise self._invalid(key, f"it is not a whole number from {least} {ends}", f"write it as {name} = {default}")
         return int(value)
 
     def _named(self, section: str, keys: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any], Secret]]:

@@ -42,6 +42,10 @@ class FailPoint(Enum):
     LAKE_COMPACTING = auto()  # small files are written together, and no commit names what came of it
     LAKE_COMPACTED = auto()  # one does, and nobody knows yet
 
+    # These give the name of the view.
+    DEPLOY_SWITCHING = auto()  # the old one has ended, and is still the view
+    DEPLOY_SWITCHED = auto()  # the new one is the view, and neither its changelog nor the store has its rows
+
     def reached(self, who: str) -> None:
         if ON:
             _stop(self.name, who)

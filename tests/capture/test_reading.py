@@ -291,3 +291,33 @@ def test_spark_reads_what_debezium_writes_by_itself(spark: SparkSession) -> None
         "n": Decimal("5.00"),
         "c": "-12:34:56.700001",
     }
+
+
+WORDS = (
+    ("0044-03-15 BC", "0001-12-31T23:59:59.999999 BC", "4713-01-01T00:00:00.000000Z BC"),
+    ("10000-01-01", "10000-12-31T00:00:00.500000", "99999-12-31T23:59:59.999999Z"),
+    ("infinity", "-infinity", "infinity"),
+)
+ISO = (
+    ("-0043-03-15", "0000-12-31T23:59:59.999999", "-4712-01-01T00:00:00.000000Z"),
+    ("+10000-01-01", "+10000-12-31T00:00:00.500000", "+99999-12-31T23:59:59.999999Z"),
+    ("infinity", "-infinity", "infinity"),
+)
+
+
+@pytest.mark.spark
+def test_moments_are_read_as_postgresql_says_them_too(spark: SparkSession) -> None:
+    """As they are in a view's changelog, which another app reads as a table."""
+    names = {"d": "date", "t": "timestamp without time zone", "z": "timestamp with time zone"}
+    columns = [column(name, root) for name, root in names.items()]
+    known = replace(table(column("id", "integer"), *columns), shapes=())
+    found = []
+    for given in (WORDS, ISO):
+        rows = [json.dumps({"id": 1, **dict(zip(names, row, strict=True))}) for row in given]
+        typed = reading.typed(frame(spark, rows), known)
+        shown = [comparable(typed[each.name], each.spark).alias(each.name) for each in columns]
+        found.append((sorted(typed.select(*shown).collect()), [reading.decoded(known, row) for row in rows]))
+    assert found[0] == found[1]
+    assert [each["d"] for each in found[0][1]] == ["-0043-03-15", "+10000-01-01", "infinity"]
+    with pytest.raises(RowUnreadable, match="d is no date"):
+        reading.decoded(known, '{"id":1,"d":"yesterday BC","t":null,"z":null}')

@@ -96,7 +96,8 @@ def test_equal_while_a_writer_goes_on(shop: Shop) -> None:
         for _ in range(2):
             verified = compared(shop, "orders")
             assert verified.clean, (told(verified), verified)
-            assert verified.rows == verified.topic_rows > 1_900
+            # A key that came or went between both looks is looked at again, and was counted in the first.
+            assert min(verified.rows, verified.topic_rows) > 1_900
     finally:
         stop.set()
         writer.join()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from millrace.cli.apps import _replay
+from millrace.engine.replay import Replay
 from tests.command import millrace
 
 SHOP = """\
@@ -95,8 +98,7 @@ def test_run_tells_of_a_wrong_time_and_wrong_names_before_it_starts_anything(sho
         (("--from", "earliest"), "MR-REPLAY-INVALID"),
         (("--until", "2026-01-01"), "MR-REPLAY-INVALID"),
         (("--from", "latest", "--into", "new"), "'latest' of --from is no time"),
-        (("--from", "lake"), "among those that are there"),
-        (("--from", "lake", "--into", "new", "--until", "2026-01-01"), "leave `--until` out"),
+        (("--from", "lake", "--until", "2026-01-01"), "leave `--until` out"),
         (("--into", "a b"), "MR-NAME-INVALID"),
         (("--into", "new", "--from", "2026-01-02", "--until", "2026-01-01"), "MR-REPLAY-INVALID"),
     ):
@@ -106,3 +108,10 @@ def test_run_tells_of_a_wrong_time_and_wrong_names_before_it_starts_anything(sho
         assert done.stderr.count("\n") == 1
     assert not (shop / ".millrace" / "kafka").exists()
     assert "130" in millrace("run", "--help", cwd=shop).stdout
+
+
+def test_a_replay_from_the_lake_has_a_name_of_its_own() -> None:
+    given = {"start": "lake", "until": None}
+    assert _replay(Namespace(**given, into=None)) == Replay("lake", lake=True)
+    assert _replay(Namespace(**given, into="again")) == Replay("again", lake=True)
+    assert _replay(Namespace(start="checkpoint", until=None, into=None)) is None

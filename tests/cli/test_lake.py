@@ -89,5 +89,24 @@ def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureF
     assert "it is no query" in said(capsys, "query", "DELETE FROM orders", code=1)
 
 
+def test_a_table_that_cannot_be_looked_at_is_listed_with_the_reason(
+    orders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An Iceberg table whose catalog is away, and a log that nobody can read, beside one that is well."""
+    (orders / "millrace.toml").write_text('[lake]\ncatalog = "postgresql://127.0.0.1:1/x"\n')
+    (orders / "lake" / "far" / "metadata").mkdir(parents=True)
+    (orders / "lake" / "odd" / "_delta_log").mkdir(parents=True)
+    (orders / "lake" / "odd" / "_delta_log" / f"{0:020}.json").write_text("no log\n")
+    found = {row["table"]: row for row in json.loads(said(capsys, "list", "--json"))}
+    assert found["orders"]["rows"] == 3
+    assert "error" not in found["orders"]
+    assert found["far"]["format"] == "iceberg"
+    assert found["far"]["error"].startswith("MR-LAKE-CATALOG-UNREACHABLE")
+    assert found["odd"]["error"]
+    shown = said(capsys, "list")
+    assert "orders" in shown
+    assert "does not answer" in shown
+
+
 def test_an_empty_lake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no tables; a flow with a sink mr.lake" in said(capsys, "list")

@@ -114,6 +114,10 @@ def asked_by_hand(folder: Path) -> None:
 
     done = millrace("view", "query", "SELECT sum(total) AS total FROM revenue", cwd=folder)
     assert (done.returncode, done.stdout) == (0, '{"total":12.50}\n'), done.stderr
+    late = millrace("view", "query", "SELECT 1 FROM revenue", "--wait-for", "yesterday", cwd=folder)
+    assert (late.returncode, "is no LSN" in late.stderr) == (1, True), late.stderr
+    waited = millrace("view", "query", "SELECT orders FROM revenue", "--wait-for", "0/1", cwd=folder)
+    assert (waited.returncode, waited.stdout) == (0, '{"orders":1}\n'), waited.stderr
     done = millrace("view", "query", "DELETE FROM revenue", cwd=folder)
     assert (done.returncode, "MR-QUERY-REFUSED" in done.stderr) == (1, True), done.stderr
     url = millrace("view", "url", cwd=folder).stdout.strip()

@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests import command, debian
 
@@ -86,9 +86,36 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     assert not faults.found, faults.found
 
 
-def picture(page: Page, name: str, height: int = SIZE["height"]) -> None:
-    """Keeps the upper part of the page for the guide if `PICTURES` names a folder: `PICTURES=docs/images pytest …`."""
+def drawn(page: Page) -> dict[str, dict[str, list[Any]]]:
+    """What the charts of a page were told to draw: the points of each series, by the panel's title."""
+    found: dict[str, dict[str, list[Any]]] = page.evaluate(_DRAWN)
+    return found
+
+
+_DRAWN = """() => Object.fromEntries([...document.querySelectorAll(".mr-chart")].map((element, number) => {
+    const title = element.closest(".mr-panel").querySelector(".mr-panel-title").innerText
+    const options = getElement(Number(element.id.slice(1)))?.chart?.getOption()
+    const series = (options?.series ?? []).map((each) => [each.name, each.data])
+    return [`${title} ${number}`, Object.fromEntries(series)]
+}))"""
+
+
+def picture(page: Page, name: str) -> None:
+    """Keeps the page for the guide if `PICTURES` names a folder: `PICTURES=docs/images pytest …`. It ends where a panel
+    ends, so that nothing is cut off; what is opened over the page is taken as it is seen."""
     if folder := os.environ.get("PICTURES"):
         page.wait_for_timeout(1_500)  # charts and figures of a second look
+        height = page.evaluate(_ENDS) or SIZE["height"]
         clip = {"x": 0, "y": 0, "width": SIZE["width"], "height": height}
-        page.screenshot(path=Path(folder) / f"console-{name}.png", clip=clip)  # type: ignore[arg-type]
+        page.screenshot(path=Path(folder) / f"console-{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type]
+
+
+_ENDS = """() => {
+    if (document.querySelector(".q-dialog")) return 0
+    const ends = [...document.querySelectorAll(".mr-panel, .mr-map-scroll")].filter((each) => each.offsetHeight)
+        .map((each) => Math.ceil(each.getBoundingClientRect().bottom + window.scrollY))
+    const panels = Math.max(0, ...ends.filter((end) => end < 1080))
+    // Of a panel that is longer some rows are enough.
+    const rows = [...document.querySelectorAll(".mr-panel tbody tr")].map((each) => each.getBoundingClientRect().bottom)
+    return panels > 500 ? panels + 10 : Math.max(panels + 10, ...rows.filter((end) => end < 800).map(Math.ceil))
+}"""

@@ -1,9 +1,10 @@
-"""What is seen of a flow over time: rates, recoveries, the points of charts, epochs from a checkpoint."""
+"""What is seen of a flow over time: rates, the points of charts, epochs from a checkpoint."""
 
 from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ import millrace as mr
 from millrace.config import Settings
 from millrace.console.checkpoints import Epoch, epochs, reached
 from millrace.console.histories import MOST_POINTS, Histories
+from millrace.console.page_flow import timeline
 from millrace.console.series import series, thinned
-from millrace.engine.definition import CHECKPOINT
+from millrace.engine import begun
+from millrace.engine.definition import CHECKPOINT, folder_of, folders_of
+from millrace.engine.generations import Generation
+from millrace.engine.standing import Board, Standing
 from tests.console.seen import BEGAN, look
 
 
@@ -43,7 +48,6 @@ def test_the_rate_is_of_one_run_and_of_lately(histories: Histories) -> None:
     assert history.rate() == 0
     look(histories, "counts", "stopped", 62, rows_in=100)
     assert history.rate() is None
-    assert len(history.recoveries) == 1
 
 
 def test_a_rate_waits_for_long_epochs(histories: Histories) -> None:
@@ -52,15 +56,21 @@ def test_a_rate_waits_for_long_epochs(histories: Histories) -> None:
     assert histories.flows["counts"].rate() == pytest.approx(1_000 / 29)
 
 
-def test_recoveries_are_seen_and_looks_are_bounded(histories: Histories) -> None:
+def test_in_real_time_the_rate_and_the_age_do_not_wait_for_an_epochs_end(histories: Histories) -> None:
+    for second in range(0, 61, 4):
+        last = {"epoch_ms": 60_000, "lag_records": 0}
+        look(histories, "counts", "running", second, rows_in=500, under_way=20 * min(second, 56), last=last)
+        if second == 52:
+            assert histories.flows["counts"].rate() == pytest.approx(20)
     history = histories.flows["counts"]
-    look(histories, "counts", "running", 0, restarts=0)
-    look(histories, "counts", "running", 1, restarts=1, error="MR-X it broke")
-    look(histories, "counts", "running", 2, restarts=1, error="MR-X it broke", run={"pid": 8})
-    assert [(each.at - BEGAN, each.what) for each in history.recoveries] == [
-        (1, "started again after a failure: MR-X it broke"),
-        (2, "another run took over (it was running)"),
-    ]
+    assert history.rate() == pytest.approx(10)  # of the last 8 seconds it took records for 4
+    assert history.taken_at == BEGAN + 56
+    look(histories, "counts", "running", 62, rows_in=500 + 20 * 56, under_way=0, last={"epoch_ms": 60_000})
+    assert history.rate() == pytest.approx(20 * 4 / 10)  # an epoch's end moves no row twice
+
+
+def test_looks_are_bounded(histories: Histories) -> None:
+    history = histories.flows["counts"]
     for second in range(MOST_POINTS + 10):
         look(histories, "counts", "running", second)
     assert len(history.points) == MOST_POINTS
@@ -95,9 +105,44 @@ def test_epochs_are_read_from_the_checkpoint(tmp_path: Path) -> None:
             )
             path.write_text("\n".join((*lines, "-")))
             os.utime(path, (100 + number + 0.5, 100 + number + 0.5))
+    begun.note(tmp_path, datetime.fromtimestamp(50, UTC), left=None, restarts=0, error=None)  # before the first epoch
+    begun.note(tmp_path, datetime.fromtimestamp(103, UTC), left="ended", restarts=0, error=None)
+    begun.note(tmp_path, datetime.fromtimestamp(107, UTC), left="running", restarts=0, error=None)
+    drawn = timeline(tmp_path)["series"][0]
+    assert len(drawn["data"]) == 12
+    assert [(each["xAxis"], each["name"]) for each in drawn["markLine"]["data"]] == [
+        (103_000, "began"), (107_000, "recovered"),
+    ]  # fmt: skip
     (tmp_path / CHECKPOINT / "commits" / "11").unlink()
     (tmp_path / CHECKPOINT / "offsets" / ".12.tmp").write_text("")
     found = epochs(tmp_path, 2)
     assert found == [Epoch(10, 110.0, 110.5), Epoch(11, 111.0, None)]
     assert [epoch.number for epoch in epochs(tmp_path)] == list(range(12))
     assert reached(tmp_path) == {"visits": {0: 10}}  # the last that was committed
+
+
+def test_a_view_that_is_deployed_meanwhile_is_seen_by_its_name_with_the_epochs_that_count(tmp_path: Path) -> None:
+    app = mr.App("seen")
+    app.topic("visits", "url string")
+    app.view("counts", key="url", sql="SELECT url, count(*) AS n FROM visits GROUP BY url")
+    settings = Settings(tmp_path)
+    histories, view = Histories(app.graph(), settings), folders_of(settings, "seen") / "counts"
+    for epochs_there in (3, 2):  # of the first generation, and of the one that takes its place
+        for number in range(epochs_there):
+            for part in ("offsets", "commits"):
+                path = folder_of(settings, "seen", "counts") / CHECKPOINT / part / str(number)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                lines = ("v1", json.dumps({"batchTimestampMs": 0}), json.dumps({"visits": {0: epochs_there}}))
+                path.write_text("\n".join(lines))
+        assert histories.look()["counts"].reached == {"visits": {0: epochs_there}}
+        Generation(2).write(view)
+    standings = {"counts": Standing.new("counts").becomes("failed", "it does not go on")}
+    Board(folders_of(settings, "seen")).show(standings, 0.0)
+    begun.note(view, datetime.now(UTC), left=None, restarts=0, error=None)
+    for told in (histories, Histories(app.graph(), settings)):
+        history = told.look()["counts"]
+        assert history.look is not None
+        assert (history.look.facts["flow"], history.look.state) == ("counts", "failed")
+        drawn = timeline(history.folder)["series"][0]
+        assert len(drawn["data"]) == 2
+        assert [each["name"] for each in drawn["markLine"]["data"]] == ["began"]

@@ -15,6 +15,7 @@ from millrace.console import lake
 from millrace.console.timeline import Dot, timeline
 from millrace.errors import LakeMomentInvalid, LakeQueryInvalid, LakeTableUnknown, LakeVersionUnknown, RequestInvalid
 from millrace.lakehouse import Catalog, LakeTable
+from millrace.lakehouse.catalog import Unseen
 from tests.lakehouse.filled import COLUMNS, epoch, file_of
 
 
@@ -36,6 +37,7 @@ def test_tables_versions_and_what_they_hold(project: Settings) -> None:
     for number in range(3):
         epoch(orders, number, [file_of(orders, range(number + 1))])
     (facts,) = lake.tables(project)
+    assert isinstance(facts, lake.TableFacts)
     assert (facts.name, facts.format, facts.version, facts.rows, facts.files) == ("orders", "delta", 3, 6, 3)
     assert (facts.flow, facts.epoch) == ("flow", 2)
     found = lake.look(project, "orders")
@@ -43,6 +45,11 @@ def test_tables_versions_and_what_they_hold(project: Settings) -> None:
     assert found.versions[-1].holds == {"shop.orders": {0: 30, 1: 30}}
     assert found.columns["amount"] == "decimal(12,2)"
     assert found.facts == facts
+    (project.lake_folder / "far" / "_delta_log").mkdir(parents=True)
+    trouble, facts = lake.tables(project)
+    assert isinstance(trouble, Unseen)
+    assert isinstance(facts, lake.TableFacts)
+    assert (trouble.name, trouble.reason[:27]) == ("far", "MR-LAKE-TABLE-UNCATALOGUED ")
     with pytest.raises(LakeTableUnknown, match="did you mean 'orders'"):
         lake.look(project, "order")
 

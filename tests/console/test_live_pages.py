@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace.config import Settings
+from millrace.console.board_bank import EVENTS
 from millrace.log import Log
 from tests.command import until
 from tests.console import browser as own
-from tests.console.test_boards import made_up
+from tests.console.test_boards import made_up, plain_books, recorded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.server
 
-# The topics of three demos in one app: each of its pages needs nothing else.
+# The topics of four demos in one app: each of its pages needs nothing else.
 APP = """
     import millrace as mr
     from millrace.demo import fraud
@@ -32,11 +33,15 @@ APP = """
     app = mr.App("live")
     for name, schema in (("payments", fraud.PAYMENT), ("alerts", fraud.ALERT), ("card_testing", fraud.ALERT)):
         app.topic(name, schema)
+    app.topic("busiest_now", "url string, window_end timestamp, views long, rank int, __diff int")
     app.topic("busiest", "url string, window_end timestamp, views long, rank int")
-    app.topic("busiest_about", "url string, window_end timestamp, rank int, at_least long, at_most long")
+    about = "at_least long, at_most long, all_views long"
+    app.topic("busiest_about", f"url string, window_end timestamp, rank int, {about}")
     app.topic("leaders", "player string, points long, at timestamp, rank int, __diff int")
+    app.topic("transfer_steps", "id string, type string, at timestamp")
+    app.capture("bank", ["events.event"], partitions=1)["events.event"]
 """
-TOPICS = ("payments", "alerts", "card_testing", "busiest", "busiest_about", "leaders")
+TOPICS = ("payments", "alerts", "card_testing", "busiest_now", "busiest", "busiest_about", "leaders")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +50,7 @@ def log(settings: Settings) -> Log:
     found = Log(replace(settings, prefix="live"))
     for name in TOPICS:
         found.topics.create(name, partitions=2)
+    found.topics.create(EVENTS, partitions=1)
     return found
 
 
@@ -74,9 +80,9 @@ def test_fraud(page: Page, address: str, log: Log) -> None:
     page.goto(address)
     page.get_by_role("link", name="Fraud").click()
     page.wait_for_url("**/live/fraud")
-    page.get_by_text("There are no payments yet").wait_for()
+    page.get_by_text("No payments in the last 15 minutes").wait_for()
     page.get_by_text("`millrace run live:app`").wait_for()
-    payments, alerts = made_up(1_500, 400)
+    payments, alerts = made_up(1_500, 400, datetime.now(UTC) - timedelta(minutes=3))
     write(log, "payments", payments, "card")
     write(log, "alerts", [each for each in alerts if each["rule"] != "card testing"], "card")
     write(log, "card_testing", [each for each in alerts if each["rule"] == "card testing"], "card")
@@ -86,6 +92,8 @@ def test_fraud(page: Page, address: str, log: Log) -> None:
     first = page.locator(".mr-alerts tbody tr").first
     until(lambda: f"{newest:%H:%M:%S}" in first.inner_text(), "the newest first")
     own.picture(page, "fraud")
+    log.write("alerts", "no JSON")
+    page.get_by_text("1 record does not fit: ").wait_for()
     page.get_by_label("Rule").click()
     page.get_by_role("option", name="impossible journey").click()
     until(lambda: "km/h" in first.inner_text(), "those of one rule")
@@ -100,28 +108,47 @@ def test_fraud(page: Page, address: str, log: Log) -> None:
 
 def test_page_views(page: Page, address: str, log: Log) -> None:
     page.goto(f"{address}/live/pageviews")
+    page.get_by_text("Nobody has looked at a page yet").wait_for()
+    running = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    first = [
+        {"url": f"/page/{rank}", "window_end": running, "rank": rank, "views": 90 // rank, "__diff": 1}
+        for rank in range(1, 11)
+    ]
+    write(log, "busiest_now", first, "url")
+    now, lines = (page.locator(".mr-board").nth(number).locator("tbody tr") for number in (0, 1))
+    until(lambda: now.count() == 10, "the ten of the minute that runs")
     page.get_by_text("No minute is over yet").wait_for()
+    one, two = first[:2]
+    write(log, "busiest_now", [{**each, "__diff": -1} for each in (one, two)], "url")
+    write(log, "busiest_now", [{**two, "rank": 1, "views": 95}, {**one, "rank": 2}], "url")
+    until(lambda: now.first.inner_text().split() == ["1", "/page/2", "95"], "another is first")
     chance = random.Random(5)
-    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    ended = running - timedelta(minutes=1)
     for minute in range(3):
         views = sorted((int(3_000 / rank**0.9) + chance.randrange(60) for rank in range(1, 11)), reverse=True)
         urls = ["/", *(f"/page/{number}" for number in range(2, 11))]
-        both = [{"url": url, "window_end": now - timedelta(minutes=minute)} for url in urls]
+        both = [{"url": url, "window_end": ended - timedelta(minutes=minute)} for url in urls]
         exact = [{**row, "rank": rank, "views": count} for row, rank, count in zip(both, itertools.count(1), views)]
         about = [
-            {**row, "rank": rank, "at_least": (least := count - chance.randrange(90)), "at_most": least + 90}
+            {
+                **row,
+                "rank": rank,
+                "at_least": (least := count - chance.randrange(90)),
+                "at_most": least + 90,
+                "all_views": 9_004,
+            }
             for row, rank, count in zip(both, itertools.count(1), views)
         ]
         write(log, "busiest", exact, "url")
         write(log, "busiest_about", about, "url")
-    lines = page.locator(".mr-board tbody tr")
     until(lambda: lines.count() == 10, "the ten of the newest minute")
     until(lambda: "10 of 10" in page.locator(".mr-figures").inner_text(), "each count is in the range of the sketch")
-    assert f"{now:%H:%M}" in page.locator(".mr-figures").inner_text()
+    assert f"{ended:%H:%M}" in page.locator(".mr-figures").inner_text()
+    assert "90 views (1.00% of 9,004)" in page.locator(".mr-figures").inner_text()
     own.picture(page, "pageviews")
     shown = lines.first.inner_text()
     page.get_by_label("Minute").click()
-    page.get_by_role("option", name=f"{now - timedelta(minutes=2):%H:%M} of").click()
+    page.get_by_role("option", name=f"{ended - timedelta(minutes=2):%H:%M} of").click()
     until(lambda: lines.first.inner_text() != shown, "an older minute")
 
 
@@ -147,3 +174,44 @@ def test_leaders(page: Page, address: str, log: Log) -> None:
     until(lambda: lines.first.inner_text().startswith("51"), "the other fifty")
     page.get_by_label("Search").fill(best[70]["player"])
     until(lambda: best[70]["player"] in lines.first.inner_text(), "a player who was searched for")
+
+
+def test_the_bank(page: Page, address: str, log: Log) -> None:
+    page.goto(f"{address}/live/bank")
+    page.get_by_text("Nothing has happened at the bank yet").wait_for()
+    rows = recorded(300)
+    business = [row for row in rows if row["after"]["type"] != "millrace.ticked"]
+    with log.writer(EVENTS) as writer:
+        for row in rows:
+            writer.write(row, key=str(row["after"]["position"]))
+    figures = page.locator(".mr-figures")
+    count = len(business)
+    until(lambda: f"{count} of {count}" in figures.inner_text(), "all events")
+
+    def shows(moment: int) -> bool:
+        """The figures, the newest event and the books are those of this moment."""
+        balances, way = plain_books(business[:moment])
+        last = business[moment - 1]["after"]
+        told, (log_lines, book_lines) = figures.inner_text(), page.locator(".mr-rows tbody").all_inner_texts()
+        return (
+            f"{moment} of {count}" in told
+            and last["at"][:19].replace("T", " ") in told
+            and f"${way:,.2f}" in told
+            and log_lines.split("\t")[0] == str(last["position"])
+            and dict(line.split("\t") for line in book_lines.splitlines())
+            == {name: f"${one:,.2f}" for name, one in balances.items()}
+        )
+
+    until(lambda: shows(count), "the books of now")
+    own.picture(page, "bank")
+    page.get_by_role("slider").locator("[tabindex='0']").press("ArrowLeft")
+    until(lambda: shows(count - 1), "the moment before")
+    for step in range(2, 41):
+        page.keyboard.press("ArrowLeft")
+        until(lambda: f"{count - step} of {count}" in figures.inner_text(), "a moment earlier")  # noqa: B023
+    until(lambda: shows(count - 40), "the books of forty events ago")
+    page.get_by_role("button", name="Now").click()
+    until(lambda: shows(count), "now again")
+    page.get_by_role("button", name="Replay from scratch").click()
+    page.get_by_text(f"{count} events read again, the same books as before").wait_for()
+    until(lambda: shows(count), "and the same books")

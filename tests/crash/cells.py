@@ -44,7 +44,7 @@ DELIVERY = (
 )
 SINK = ("SINK_BEFORE", "SINK_IN_BULK", "SINK_BEFORE_LEDGER", "SINK_AFTER")
 # Those whose ledger has a copy beside the checkpoint.
-WITNESSED = ("cache", "search", "delta_rows", "iceberg_rows", "delta_keys", "iceberg_keys")
+WITNESSED = ("cache", "ranking", "search", "delta_rows", "iceberg_rows", "delta_keys", "iceberg_keys")
 # While small files of a lake table are written together, beside the epochs.
 LAKE = ("LAKE_COMPACTING", "LAKE_COMPACTED")
 OWED = ("OWED_BEFORE", "OWED_WRITTEN", "OWED_AFTER", "OWED_PAID")
@@ -79,13 +79,16 @@ def _reach(mill: Mill, point: str, who: str, before: int) -> None:
 
 
 def killed_at(point: str, who: str, most_before: int = 2) -> Act:
-    """The JVM, with its Python or without, while it stands at a place."""
+    """The JVM, while somebody stands at a place; and Python, or not if it is the JVM that stands there: Python would do
+    what comes after its own place."""
 
     def act(mill: Mill, draw: random.Random, _: float) -> list[str]:
         if mill.supervised.running and point == "BEFORE_FENCE":  # it is passed at a start only
             mill.supervised.kill()
         _reach(mill, point, who, 0 if point == "BEFORE_FENCE" else draw.randint(0, most_before))
-        mill.supervised.kill(jvm_only=draw.random() < 0.5)
+        reached = mill.points.reached(point)
+        in_jvm = reached is not None and reached.pid in {jvm.pid for jvm in mill.supervised.jvms()}
+        mill.supervised.kill(jvm_only=in_jvm and draw.random() < 0.5)
         return []
 
     return act
@@ -307,7 +310,7 @@ def _place(point: str, flow: str) -> str:
 
 
 def _flow_of(sink: str) -> str:
-    keyed = {"cache": "ranked", "search": "ranked", "pg_table": ITEMS} | dict.fromkeys(
+    keyed = {"cache": "ranked", "ranking": "ranked", "search": "ranked", "pg_table": ITEMS} | dict.fromkeys(
         ("pg_keys", "delta_keys", "iceberg_keys"), "windowed"
     )
     return keyed.get(sink, "copied")
@@ -336,14 +339,15 @@ def _cells() -> Iterator[Cell]:
         yield Cell(f"broker mid-{name}", "broker", "copied", server_killed("kafka", point, ".mill.copied"))
     yield Cell("broker restart", "broker", "copied", server_restarted("kafka"))
     yield Cell("broker disk-full", "broker", "copied", broker_full)
-    for server, sink in (("postgres", "pg_rows"), ("valkey", "cache"), ("opensearch", "search"), ("receiver", "hook")):
+    bulks = {"postgres": "pg_rows", "valkey": "cache", "opensearch": "search", "receiver": "hook", "rabbitmq": "queue"}
+    for server, sink in bulks.items():
         killed = server_killed(server, "SINK_IN_BULK", sink)
         yield Cell(f"{server} mid-bulk", server, _flow_of(sink), killed)
     yield Cell(
         "postgres mid-transaction", "postgres", "copied", server_killed("postgres", "SINK_BEFORE_LEDGER", "pg_rows")
     )
     yield Cell("postgres restart", "postgres", "copied", server_restarted("postgres"))
-    for server in ("kafka", "postgres", "valkey", "opensearch", "receiver"):
+    for server in ("kafka", *bulks):
         yield Cell(
             f"{server} frozen",
             "frozen",

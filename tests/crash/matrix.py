@@ -10,6 +10,7 @@ the kernel against their models (`tests.kernel.crash`) are a line of it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -17,35 +18,37 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millrace import config, local
 from millrace.config import Settings
 from millrace.errors import MillraceError
 from tests.crash.cells import CELLS, NotReached
-from tests.crash.mill import FLOWS, Mill
+from tests.crash.mill import FLOWS, Mill, servers_of
 from tests.crash.oracles import faults
-from tests.crash.servers import SERVERS
 from tests.kernel.crash import crash as kill_operators
 from tests.kernel.specimens import SPECIMENS
 
 FREEZE_S = 30.0
-CHAIN = 6
+CHAIN = 16
 OPERATORS = "operators"
 _BAR = 30
 
 
 @dataclass(frozen=True)
 class Result:
-    """Of one cell with one seed. `missed`: nobody came to its place, so it says nothing."""
+    """Of one cell with one seed. `missed`: nobody came to its place, or nobody judged what it left, so it says nothing
+    and is to be run again. `trace` is that of an error which nobody foresaw."""
 
     cell: str
     seed: int
     faults: tuple[str, ...] = ()
     missed: bool = False
     seconds: float = 0.0
+    trace: str = ""
 
     @property
     def ok(self) -> bool:
@@ -54,28 +57,37 @@ class Result:
 
 def chain(mill: Mill, names: Sequence[str], seed: int, *, freeze_s: float = FREEZE_S) -> list[Result]:
     """Does one cell after the other to a mill, then lets it end its work, and judges. What is wrong at the end may be
-    any cell's: all of them have that fault."""
+    any cell's: all of them have that fault. Where one cell finds a fault by itself, nobody judges those before it."""
     results: list[Result] = []
     mill.feed()
     for name in names:
-        began, draw, missed = time.monotonic(), random.Random(f"{name} {seed}"), False
+        began, draw, missed, trace = time.monotonic(), random.Random(f"{name} {seed}"), False, ""
         try:
             found = CELLS[name].act(mill, draw, freeze_s)
         except NotReached as error:
             found, missed = [], True
             print(f"{name}: {error}", file=sys.stderr)
-        except (AssertionError, MillraceError) as error:
-            found = [str(error)]
-        results.append(Result(name, seed, tuple(found), missed, round(time.monotonic() - began, 1)))
+        except Exception as error:
+            found, trace = [told(error)], traceback.format_exc()
+        seconds = round(time.monotonic() - began, 1)
         if found:
-            return results
+            return [
+                *(replace(each, missed=True) for each in results),
+                Result(name, seed, (*found,), missed, seconds, trace),
+            ]
+        results.append(Result(name, seed, (), missed, seconds))
+    trace = ""
     try:
         found = judged(mill)
-    except (AssertionError, MillraceError) as error:
-        found = [str(error)]
-    if found:
-        return [Result(each.cell, seed, tuple(found), each.missed, each.seconds) for each in results]
-    return results
+    except Exception as error:
+        found, trace = [told(error)], traceback.format_exc()
+    return [replace(each, faults=tuple(found), trace=trace) for each in results] if found else results
+
+
+def told(error: Exception) -> str:
+    """An assertion's own words, or a sentence of ours; of anything else what it is as well."""
+    known = isinstance(error, AssertionError | MillraceError) and str(error)
+    return str(error) if known else f"{type(error).__name__}: {error}"
 
 
 def judged(mill: Mill) -> list[str]:
@@ -118,7 +130,7 @@ class Book:
         path.parent.mkdir(parents=True, exist_ok=True)
         for line in path.read_text().splitlines() if path.exists() else ():
             raw = json.loads(line)
-            self._keep(Result(raw["cell"], raw["seed"], tuple(raw["faults"]), raw["missed"], raw["seconds"]))
+            self._keep(Result(**{**raw, "faults": tuple(raw["faults"])}))
 
     def _keep(self, result: Result) -> None:
         self.results[result.cell, result.seed] = result
@@ -136,7 +148,7 @@ class Book:
         rooms: dict[str, list[Result]] = {}
         for result in self.results.values():
             rooms.setdefault(CELLS[result.cell].room if result.cell in CELLS else result.cell, []).append(result)
-        lines = ["| room | cells | runs | seeds | not reached | faults |", "| --- | --- | --- | --- | --- | --- |"]
+        lines = ["| room | cells | runs | seeds | to do again | faults |", "| --- | --- | --- | --- | --- | --- |"]
         for room, found in rooms.items():
             seeds = sorted({each.seed for each in found})
             words = [
@@ -152,25 +164,44 @@ class Book:
 
 
 def operators(seed: int, folder: Path) -> Result:
-    began = time.monotonic()
-    result = kill_operators(folder, list(SPECIMENS), seed, kills=5, count=14)
-    return Result(OPERATORS, seed, tuple(result.faults), seconds=round(time.monotonic() - began, 1))
+    began, trace = time.monotonic(), ""
+    try:
+        found = kill_operators(folder, list(SPECIMENS), seed, kills=5, count=14).faults
+    except Exception as error:
+        found, trace = [told(error)], traceback.format_exc()
+    return Result(OPERATORS, seed, tuple(found), seconds=round(time.monotonic() - began, 1), trace=trace)
+
+
+@contextlib.contextmanager
+def milled(settings: Settings, folder: Path, seed: int, only: tuple[str, ...]) -> Iterator[Mill]:
+    servers = servers_of(only)
+    local.up(settings, servers)
+    mill = Mill(settings, folder, f"c{seed}-{os.getpid()}-{time.monotonic_ns() % 1_000_000}", seed, only=only)
+    try:
+        yield mill
+    finally:
+        try:
+            local.up(settings, servers)
+        finally:
+            mill.close()
 
 
 def run(
     settings: Settings, folder: Path, seed: int, names: Sequence[str], *, freeze_s: float = FREEZE_S
 ) -> list[Result]:
-    """One chain, on a mill of its own. What a chain with faults wrote is kept."""
+    """One chain, on a mill of its own. What a chain with faults wrote is kept. Whatever goes wrong, the next one can
+    follow: a server that the last one left down is started first, and is again for what the mill has to take away."""
     if list(names) == [OPERATORS]:
         results = [operators(seed, folder)]
     else:
-        mill = Mill(
-            settings, folder, f"c{seed}-{os.getpid()}-{time.monotonic_ns() % 1_000_000}", seed, only=flows_of(names)
-        )
+        results = []
         try:
-            results = chain(mill, names, seed, freeze_s=freeze_s)
-        finally:
-            mill.close()
+            with milled(settings, folder, seed, flows_of(names)) as mill:
+                results = chain(mill, names, seed, freeze_s=freeze_s)
+        except Exception as error:  # before the first cell, or after the last
+            trace = traceback.format_exc()
+            print(trace, file=sys.stderr)
+            results = results or [Result(name, seed, (told(error),), missed=True, trace=trace) for name in names]
     if all(each.ok for each in results):
         shutil.rmtree(folder, ignore_errors=True)
     return results
@@ -186,10 +217,11 @@ def _work(args: argparse.Namespace, book: Book, say: Callable[[str], None]) -> N
     names = [name for name in (*CELLS, OPERATORS) if not args.cells or any(part in name for part in args.cells)]
     pairs = [(name, seed) for seed in range(args.first, args.first + args.seeds) for name in names]
     wanted = [pair for pair in pairs if pair not in book.results or not book.results[pair].ok]
-    again = {pair for pair in wanted if pair in book.results}
+    again = {pair for pair in wanted if pair in book.results and book.results[pair].faults}
     settings = config.load(Path(tempfile.mkdtemp(prefix="millrace-crash-")))
     began, done, deadline = time.monotonic(), 0, time.monotonic() + 60 * args.minutes
-    with local.held(settings, SERVERS, say=say):
+    flows = {flow for name, _ in wanted if name in CELLS for flow in flows_of([name])}
+    with local.held(settings, servers_of(flows), say=say):
         for seed, cells in chains(wanted, again, args.chain):
             if time.monotonic() > deadline:
                 break
@@ -214,6 +246,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=24 * 60, help="begin no chain after these")
     parser.add_argument("--results", type=Path, default=Path("build/crash.jsonl"), help="what is there goes on from it")
     args = parser.parse_args()
+    # As `tests/conftest.py` does, and for the same reason: no JVM here lives long enough for the second compiler.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     book = Book(args.results)
     _work(args, book, lambda text: print(text, flush=True))
     print(book.table())

@@ -4,15 +4,17 @@ read back from the servers."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import redis
@@ -32,6 +34,7 @@ from millrace.lakehouse.table import DATA
 from millrace.log import Log
 from millrace.log.deadletters import OFFSET, PARTITION
 from millrace.testing.plugin import JAVA_OPTIONS
+from tests import rabbit
 from tests.crash.oracles import Event, Item, Seen
 from tests.crash.servers import Servers
 from tests.crash.supervisor import LIMIT_S, Points, Supervised
@@ -69,13 +72,18 @@ copied.to(
     mr.webhook("hook", name="hook"),
     mr.lake("copied", format="delta", name="delta_rows"),
     mr.lake("copied_iceberg", format="iceberg", name="iceberg_rows"),
+    mr.rabbitmq("PREFIX", name="queue"),
 )
 windowed.to(
     mr.postgres("windowed", key=["key", "window_start"], database="target", name="pg_keys"),
     mr.lake("windowed", format="delta", key=["key", "window_start"], name="delta_keys"),
     mr.lake("windowed_iceberg", format="iceberg", key=["key", "window_start"], name="iceberg_keys"),
 )
-ranked.to(mr.redis("PREFIX", key="key", name="cache"), mr.opensearch("PREFIX", key="key", name="search"))
+ranked.to(
+    mr.redis("PREFIX", key="key", name="cache"),
+    mr.redis_ranking("PREFIX-best", member="key", score="total", name="ranking"),
+    mr.opensearch("PREFIX", key="key", name="search"),
+)
 
 items = app.table("items", "id long, name string, amount long", key="id")
 items.to(mr.postgres("items", database="target", name="pg_table"))
@@ -90,7 +98,9 @@ SINK_SERVERS = {
     "pg_table": "postgres",
     "files": "",
     "hook": "receiver",
+    "queue": "rabbitmq",
     "cache": "valkey",
+    "ranking": "valkey",
     "search": "opensearch",
     "delta_rows": "",
     "iceberg_rows": "postgres",
@@ -114,15 +124,23 @@ OPTIONS = {
 # Of events; and of items, few enough that each comes and goes often.
 KEYS, ROWS = 6, 40
 FEED_S = 0.7
+# Whether a mill has caught up is asked of the broker, for each of its flows.
+_LOOK_S = 0.3
 # Between two events, and how long before the first one those happened that come late.
 STEP = timedelta(seconds=1)
 LATE = timedelta(hours=1)
 
 
+def servers_of(flows: Iterable[str]) -> tuple[str, ...]:
+    """Those that a mill of these flows needs: a search index that nobody writes is a long time to start."""
+    needed = {"copied": ("rabbitmq",), "ranked": ("valkey", "opensearch")}
+    return "kafka", "postgres", *(server for flow, servers in needed.items() if flow in flows for server in servers)
+
+
 @dataclass
 class Mill:
     """On the servers of `settings`, in a folder, a prefix and a database of its own. `canary` is a password that may
-    be seen nowhere."""
+    be seen nowhere; it is in the address of every server that a sink writes to."""
 
     settings: Settings
     folder: Path
@@ -153,12 +171,27 @@ class Mill:
             "MILLRACE_DATABASES_TARGET_URL": self.database,
             "MILLRACE_LAKE_CATALOG": self.database,
             "MILLRACE_SINKS_HOOK_URL": f"http://mill:{self.canary}@127.0.0.1:{self.servers.port}/hook",
-            "MILLRACE_SINKS_VALKEY_URL": local.address(self.settings, "valkey"),
-            "MILLRACE_SINKS_OPENSEARCH_URL": local.address(self.settings, "opensearch"),
+            "MILLRACE_QUEUES_RABBITMQ_URL": self._with_canary("rabbitmq", "amqp://127.0.0.1:1/"),
+            "MILLRACE_SINKS_VALKEY_URL": self._with_canary("valkey", "redis://127.0.0.1:1/0"),
+            "MILLRACE_SINKS_OPENSEARCH_URL": self._with_canary("opensearch", "http://127.0.0.1:1"),
             **self.env,
         }
         self.points = Points(self.folder / "points")
         self.supervised = Supervised(self.folder, self.points, env)
+
+    def _address(self, server: str, nowhere: str) -> str:
+        """Somewhere also where it is not needed: a server without an address is started by the run."""
+        return local.address(self.settings, server) if server in servers_of(self.only) else nowhere
+
+    def _with_canary(self, server: str, nowhere: str) -> str:
+        """The canary where the server lets it pass: Valkey's own user needs no password and takes any, OpenSearch
+        without its security asks for none. RabbitMQ knows its users' passwords: there it is in a part of the address
+        that is not heard."""
+        url = urlsplit(self._address(server, nowhere))
+        if server == "rabbitmq":
+            told = quote(str({"canary": self.canary}))
+            return url._replace(query=f"client_properties={told}").geturl()
+        return url._replace(netloc=f"default:{self.canary}@{url.netloc.rpartition('@')[2]}").geturl()
 
     def _make_database(self) -> None:
         server = local.address(self.settings, "postgres")
@@ -282,7 +315,7 @@ class Mill:
                 return [f"it ended by itself: {self.supervised.said()[-800:]}"]
             if time.monotonic() > deadline:
                 return [f"not recovered in {limit_s:.0f} s: {self.supervised.said()[-800:]}"]
-            time.sleep(0.1)
+            time.sleep(_LOOK_S)
         return []
 
     def stop(self) -> list[str]:
@@ -290,9 +323,14 @@ class Mill:
         return [] if code == 0 else [f"after Ctrl-C it ended with {code}: {self.supervised.said()[-800:]}"]
 
     def close(self) -> None:
-        if self.supervised.process is not None:
-            self.supervised.kill()
-        self.servers.close()
+        try:
+            if self.supervised.process is not None:
+                self.supervised.kill()
+        finally:
+            self.servers.close()
+        if "copied" in self.only:
+            with rabbit.channel(local.address(self.settings, "rabbitmq")) as channel:
+                channel.queue_delete(self.name)
         with psycopg.connect(local.address(self.settings, "postgres"), autocommit=True) as connection:
             for words in ("DROP DATABASE IF EXISTS {} WITH (FORCE)", "DROP ROLE IF EXISTS {}"):
                 connection.execute(sql.SQL(words).format(sql.Identifier(self.name)))
@@ -307,6 +345,7 @@ class Mill:
             found.rows["pg_rows"] = self._table("SELECT id, key, amount FROM copied")
             found.rows["files"] = list(self._files())
             found.posts = list(self._posts())
+            found.messages = list(self._messages())
             found.rows |= self._lake("copied", "id, key, amount")
         if "windowed" in self.only:
             found.topics["windowed"] = list(self._records("windowed"))
@@ -319,6 +358,7 @@ class Mill:
             found.topics["ranked"] = list(self._records("ranked"))
             found.late["ranked"] = [record["row"]["id"] for record in self._records("late_ranked")]
             found.rows["cache"] = list(self._hashes())
+            found.rows["ranking"] = list(self._scores())
             found.rows["search"] = list(documents(local.address(self.settings, "opensearch"), self.name))
         if ITEMS in self.only:
             found.rows["pg_table"] = self._table("SELECT id, name, amount FROM items")
@@ -369,11 +409,26 @@ class Mill:
         if self.servers.posts.exists():
             yield from map(json.loads, self.servers.posts.read_text().splitlines())
 
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        for message in rabbit.look(local.address(self.settings, "rabbitmq"), self.name):
+            yield {"id": message.id, "row": json.loads(message.body)}
+
+    @contextlib.contextmanager
+    def _valkey(self) -> Iterator[Any]:
+        with contextlib.closing(
+            redis.Redis.from_url(local.address(self.settings, "valkey"), decode_responses=True)
+        ) as client:
+            yield client
+
     def _hashes(self) -> Iterator[dict[str, Any]]:
-        client = redis.Redis.from_url(local.address(self.settings, "valkey"), decode_responses=True)
-        for name in client.scan_iter(f"{self.name}:*"):
-            yield {str(field): value for field, value in client.hgetall(name).items()}
-        client.close()
+        with self._valkey() as client:
+            for name in client.scan_iter(f"{self.name}:*"):
+                yield {str(field): value for field, value in client.hgetall(name).items()}
+
+    def _scores(self) -> Iterator[dict[str, Any]]:
+        with self._valkey() as client:
+            for member, score in client.zrange(f"{self.name}-best", 0, -1, withscores=True):
+                yield {"key": member, "total": score}
 
     # Left behind
 
@@ -404,7 +459,6 @@ class Mill:
             asked = {
                 "sessions of the sink": "SELECT count(*) FROM pg_stat_activity WHERE usename = %s",
                 "slots": "SELECT count(*) FROM pg_replication_slots WHERE database = %s",
-                "prepared transactions": "SELECT count(*) FROM pg_prepared_xacts WHERE owner = %s",
             }
             for what, query in asked.items():
                 (count,) = connection.execute(query, (self.name,)).fetchone() or (0,)

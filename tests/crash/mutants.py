@@ -14,13 +14,14 @@ SOURCE = Path(millrace.__file__).parent
 @dataclass(frozen=True)
 class Mutant:
     """In `file` the text `old`, which is there once, is `new`. `cell` is what brings it to light, `says` a word of the
-    fault."""
+    fault; by the cell's `seed` some epochs pass before."""
 
     name: str
     file: str
     old: str
     new: str
     cell: str
+    seed: int
     says: str
 
     def made(self, folder: Path) -> Path:
@@ -40,6 +41,7 @@ MUTANTS = (
         "return due(self._sink, epoch, self.held(flow), self._where)",
         "return True",
         "sink SINK_AFTER pg_rows",
+        0,
         "pg_rows",
     ),
     Mutant(
@@ -48,6 +50,7 @@ MUTANTS = (
         "if not self._ledger.due(epoch):\n                return",
         "self._ledger.due(epoch)",
         "sink SINK_AFTER delta_rows",
+        1,
         "delta_rows",
     ),
     Mutant(
@@ -56,6 +59,7 @@ MUTANTS = (
         'place.remove_folder(f"{DATA}/{name}")',
         "pass",
         "sink SINK_BEFORE_LEDGER iceberg_rows",
+        0,
         "is in no version of",
     ),
     Mutant(
@@ -64,6 +68,7 @@ MUTANTS = (
         "        task = Posting(",
         "        self._ledger.write(epoch)\n        task = Posting(",
         "sink SINK_IN_BULK hook",
+        3,
         "webhook",
     ),
     Mutant(
@@ -72,6 +77,7 @@ MUTANTS = (
         "if (!ledger.prepare(epoch)) throw Refused.takenOver();",
         "",
         "jvm AFTER_SOME_COMMITS copied",
+        4,
         "topic copied",
     ),
     Mutant(
@@ -80,6 +86,7 @@ MUTANTS = (
         "return rows.where(_refused()).select(",
         "return rows.where(_refused() & F.lit(False)).select(",
         "jvm OFFSETS_AFTER windowed",
+        5,
         "windowed",
     ),
 )

@@ -38,11 +38,13 @@ class Item:
 
 @dataclass
 class Seen:
-    """Records of topics in their order, rows of sinks, posts, ids of late rows and texts of dead letters."""
+    """Records of topics in their order, rows of sinks, posts and messages, ids of late rows and texts of dead
+    letters."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     posts: list[dict[str, Any]] | None = None
+    messages: list[dict[str, Any]] | None = None
     late: dict[str, list[int]] = field(default_factory=dict)
     dead: list[str] = field(default_factory=list)
 
@@ -65,7 +67,10 @@ def faults(
     if "files" in seen.rows:
         found += _in_order("files", seen.rows["files"])
     if seen.posts is not None:
-        found += _posted(timed, seen.posts)
+        taken = [(post["header"], post["row"]) for post in seen.posts if post["status"] == 204]
+        found += _by_id("webhook", timed, taken)
+    if seen.messages is not None:
+        found += _by_id("queue", timed, [(each["id"], each["row"]) for each in seen.messages])
     if "ranked" in seen.topics:
         found += _ranks(on_time, seen)
     if "windowed" in seen.topics:
@@ -111,14 +116,13 @@ def _in_order(what: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return []
 
 
-def _posted(events: Sequence[Event], posts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A webhook may tell a row again, by the id that it had: a receiver that minds ids has each once, in order."""
+def _by_id(what: str, events: Sequence[Event], told: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """A webhook or a queue may tell a row again, by the id that it had: who minds ids has each once, in order."""
     taken: dict[str, Mapping[str, Any]] = {}
-    for post in posts:
-        if post["status"] == 204:
-            taken.setdefault(post["header"], post["row"])
+    for identity, row in told:
+        taken.setdefault(identity, row)
     rows = list(taken.values())
-    return _each_once("webhook", events, rows) + _in_order("webhook", rows)
+    return _each_once(what, events, rows) + _in_order(what, rows)
 
 
 def _ranks(events: Sequence[Event], seen: Seen) -> list[str]:
@@ -136,6 +140,9 @@ def _ranks(events: Sequence[Event], seen: Seen) -> list[str]:
         if name in seen.rows:
             rows = [(row["key"], int(row["n"]), int(row["total"])) for row in seen.rows[name]]
             found += compared(name, [(key, *values) for key, values in last.items()], rows)
+    if "ranking" in seen.rows:
+        scores = [(row["key"], int(row["total"])) for row in seen.rows["ranking"]]
+        found += compared("ranking", [(key, total) for key, (_, total) in last.items()], scores)
     return found
 
 

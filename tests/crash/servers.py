@@ -19,8 +19,7 @@ from millrace.config import Settings
 from millrace.local.declare import Memory, choose_ports
 from tests.command import until
 
-# Of which the first are a project's own; `receiver` takes webhooks.
-SERVERS = ("kafka", "postgres", "valkey", "opensearch")
+# It takes webhooks; all others are a project's own.
 RECEIVER = "receiver"
 _LIMIT_BYTES = 1  # a file that has as much cannot grow
 

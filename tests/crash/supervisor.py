@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,8 @@ class Points:
 class Supervised:
     """`millrace ARGS…` in a folder, again and again. `env` is kept for all of them; what they print is in `console`."""
 
+    words: Sequence[str] = (sys.executable, "-m", "millrace")
+
     def __init__(self, folder: Path, points: Points, env: Mapping[str, str] | None = None) -> None:
         self.folder, self.points, self.console = folder, points, folder / "console.log"
         self.env = {**(env or {}), VARIABLE: str(points.folder)}
@@ -83,7 +85,7 @@ class Supervised:
         self._said = self.console.stat().st_size if self.console.exists() else 0
         # By a pipe: a process that is kept from writing files can still speak.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "millrace", *args],
+            [*self.words, *args],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -116,21 +118,30 @@ class Supervised:
         return True
 
     def jvms(self) -> list[psutil.Process]:
+        return [each for each in self._below() if _name(each) == "java"]
+
+    def _below(self) -> list[psutil.Process]:
+        """All that came of the command: its JVM, and Spark's Python workers below that."""
         assert self.process is not None
         with contextlib.suppress(psutil.NoSuchProcess):
-            children = psutil.Process(self.process.pid).children(recursive=True)
-            return [child for child in children if _name(child) == "java"]
+            return list(psutil.Process(self.process.pid).children(recursive=True))
         return []
 
     def kill(self, *, jvm_only: bool = False) -> int:
-        """kill -9: of the JVM, which is what writes, and of Python, unless that is to notice; workers always are.
-        Gives the exit code."""
+        """kill -9: of Python, unless that is to notice, of the JVM and of its workers. Gives the exit code.
+
+        Who stands at a place dies there: nobody is let go before all are dead. A worker that went on would commit what
+        was to be left undone."""
         assert self.process is not None
-        for jvm in self.jvms():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                jvm.kill()
+        below = self._below()
         if not jvm_only:
             self.process.kill()
+        for each in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        until(lambda: not any(_lives(each) for each in below), "the death of all", LIMIT_S)
+        if not jvm_only:
+            self.process.wait()
         self.points.clear()
         return self.ended()
 
@@ -175,6 +186,13 @@ class Supervised:
         with contextlib.suppress(AssertionError):
             until(lambda: not self.marked(), "the end of everything", limit_s)
         return [f"process {each.pid} is left behind: {' '.join(_words(each))[:200]}" for each in self.marked()]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _carries(process: psutil.Process, folder: str) -> bool:

@@ -5,14 +5,20 @@ A mill is fed all the time, dies at each of the places, is started again, and in
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
+import psycopg
 import pytest
 
+import millrace
 from millrace.config import Settings
-from tests.crash.cells import CELLS
-from tests.crash.matrix import chain, chains
-from tests.crash.mill import FLOWS, Mill
+from tests.crash.cells import CELLS, Cell
+from tests.crash.matrix import Book, chain, chains, run
+from tests.crash.mill import FLOWS, Mill, servers_of
 from tests.rotation import today
 
 FREEZE_S = 3.0
@@ -48,6 +54,17 @@ def test_a_cycle_of_days_takes_every_cell() -> None:
     assert {name for day in range(first, first + days) for name in _of_day(day)[1]} == set(CELLS)
 
 
+def test_every_place_of_a_cell_is_one_that_somebody_passes() -> None:
+    """A place that nobody comes to costs minutes, and says nothing: a name that was changed is seen here."""
+    own = Path(millrace.__file__).parent
+    files = [path for path in (*own.rglob("*.py"), *own.rglob("*.java")) if path.parent != own / "testing"]
+    source = "".join(path.read_text() for path in files)
+    passed = set(re.findall(r"FailPoint\.([A-Z_]+)\b", source))
+    named = {word for name in CELLS for word in name.split() if re.fullmatch("[A-Z]+(_[A-Z]+)+", word)}
+    assert len(named) > 30
+    assert named <= passed
+
+
 def test_chains_take_everything_once_and_what_failed_alone() -> None:
     wanted = [(name, seed) for seed in (1, 2) for name in "abcde"]
     made = list(chains(wanted, {("b", 2)}, 3))
@@ -56,12 +73,72 @@ def test_chains_take_everything_once_and_what_failed_alone() -> None:
     assert all(len(names) <= 3 for _, names in made)
 
 
+def fine(*_: Any) -> list[str]:
+    return []
+
+
+def breaks(*_: Any) -> list[str]:
+    raise psycopg.OperationalError("the server closed the connection")
+
+
+@pytest.fixture
+def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cell]:
+    """Cells that do nothing to anybody, in the place of the real ones."""
+    made = {name: Cell(name, "sinks", "copied", act) for name, act in (("a", fine), ("b", breaks), ("c", fine))}
+    monkeypatch.setattr("tests.crash.matrix.CELLS", made)
+    return made
+
+
+MILL: Any = SimpleNamespace(feed=lambda: None)
+
+
+@pytest.mark.usefixtures("cells")
+def test_cells_before_one_that_found_a_fault_are_done_again_as_nobody_judged_them(tmp_path: Path) -> None:
+    results = chain(MILL, ["a", "b", "c"], 1)
+    assert [(each.cell, each.ok, each.missed) for each in results] == [("a", False, True), ("b", False, False)]
+    book = Book(tmp_path / "book.jsonl")
+    book.write(results)
+    kept = Book(tmp_path / "book.jsonl").results
+    assert kept == book.results
+    assert not kept["a", 1].ok
+
+
+@pytest.mark.usefixtures("cells")
+def test_an_error_that_nobody_foresaw_is_a_fault_and_its_trace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    (result,) = chain(MILL, ["b"], 1)
+    assert result.faults == ("OperationalError: the server closed the connection",)
+    assert "in breaks" in result.trace
+
+    def judged(_: Any) -> list[str]:
+        raise psutil.NoSuchProcess(17)
+
+    monkeypatch.setattr("tests.crash.matrix.judged", judged)
+    (result,) = chain(MILL, ["a"], 1)
+    assert "NoSuchProcess" in result.faults[0]
+    assert "in judged" in result.trace
+
+
+@pytest.mark.server
+def test_a_mill_that_cannot_be_made_says_nothing_of_its_cells(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_mill(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError("no server")
+
+    monkeypatch.setattr("tests.crash.matrix.Mill", no_mill)
+    monkeypatch.setattr("tests.crash.matrix.servers_of", lambda _: ("kafka",))
+    (result,) = run(settings, tmp_path / "mill", 1, ["sink SINK_AFTER pg_rows"])
+    assert result.missed
+    assert result.faults == ("OperationalError: no server",)
+
+
 @pytest.mark.spark
 @pytest.mark.server
-@pytest.mark.usefixtures("postgres", "valkey", "opensearch")
-def test_todays_deaths(settings: Settings, tmp_path: Path) -> None:
+def test_todays_deaths(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = today() % 1000
     flow, names = _of_day(today())
+    for server in servers_of([flow])[1:]:
+        request.getfixturevalue(server)
     mill = Mill(settings, tmp_path / "mill", "crash", seed, only=(flow,))
     try:
         results = chain(mill, names, seed, freeze_s=FREEZE_S)

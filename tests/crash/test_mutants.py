@@ -10,7 +10,7 @@ import pytest
 from millrace.config import Settings
 from tests.crash.cells import CELLS
 from tests.crash.matrix import chain
-from tests.crash.mill import Mill
+from tests.crash.mill import Mill, servers_of
 from tests.crash.mutants import MUTANTS, Mutant
 from tests.rotation import todays
 
@@ -24,15 +24,19 @@ def test_each_mutant_fits_the_source_and_is_another(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.server
-@pytest.mark.usefixtures("postgres", "valkey", "opensearch")
 @pytest.mark.parametrize("mutant", todays(MUTANTS, 1), ids=lambda mutant: mutant.name)
-def test_a_protection_that_is_taken_out_is_missed(settings: Settings, tmp_path: Path, mutant: Mutant) -> None:
+def test_a_protection_that_is_taken_out_is_missed(
+    settings: Settings, tmp_path: Path, mutant: Mutant, request: pytest.FixtureRequest
+) -> None:
+    flow = CELLS[mutant.cell].flow
+    for server in servers_of([flow])[1:]:
+        request.getfixturevalue(server)
     copy = mutant.made(tmp_path / "source")
     env = {"PYTHONPATH": os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])}
     number = MUTANTS.index(mutant)
-    mill = Mill(settings, tmp_path / "mill", f"mutant{number}", only=(CELLS[mutant.cell].flow,), env=env)
+    mill = Mill(settings, tmp_path / "mill", f"mutant{number}", only=(flow,), env=env)
     try:
-        (result,) = chain(mill, [mutant.cell], seed=number)
+        (result,) = chain(mill, [mutant.cell], seed=mutant.seed)
     finally:
         mill.close()
     assert not result.missed

@@ -43,20 +43,17 @@ def alerts(payments: Sequence[Row], customers: Sequence[Row]) -> dict[str, Alert
 
 
 def card_testing(payments: Sequence[Row]) -> dict[str, Alert]:
-    found, past = {}, defaultdict[str, list[Row]](list)
+    """Three small ones within 10 minutes before a large one, whatever is between; what raised an alert is used up."""
+    found, small = {}, defaultdict[str, list[Row]](list)
     for payment in payments:
-        own = past[payment["card"]]
-        if payment["amount"] > 500:
-            small: list[Row] = []
-            for before in reversed(own):
-                if before["amount"] >= 2 or payment["at"] - before["at"] >= 10 * MINUTE:
-                    break
-                small.append(before)
-            if len(small) >= 3:
-                evidence = f"{len(small)} small payments, then ${payment['amount']:.2f}"
-                alert = Alert("card testing", payment["card"], payment["customer"], payment["id"], evidence)
-                found[f"card testing:{payment['id']}"] = alert
-        own.append(payment)
+        own = small[payment["card"]]
+        if payment["amount"] < 2:
+            own.append(payment)
+        if payment["amount"] > 500 and sum(payment["at"] - each["at"] < 10 * MINUTE for each in own) >= 3:
+            evidence = f"3 small payments, then ${payment['amount']:.2f}"
+            alert = Alert("card testing", payment["card"], payment["customer"], payment["id"], evidence)
+            found[f"card testing:{payment['id']}"] = alert
+            own.clear()
     return found
 
 
@@ -73,7 +70,7 @@ def _broken(payment: Row, own: Sequence[Row], profile: Row | None) -> Iterable[t
         yield "many payments", f"{count} payments in 1 minute"
     if (cents := sum(round(each["amount"] * 100) for each in last(10 * MINUTE))) > 500_000:
         yield "much money", f"${cents / 100:.2f} in 10 minutes"
-    before = [each for each in last(1440 * MINUTE) if each["at"] < payment["at"]]
+    before = [each for each in own if each["at"] < payment["at"]]  # however long before
     if before:
         hours = (payment["at"] - before[-1]["at"]) / (60 * MINUTE)
         if (kmh := _km(before[-1], payment) / hours) > 500:

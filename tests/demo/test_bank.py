@@ -128,6 +128,25 @@ def test_the_bank_in_process(shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @pytest.mark.server
+def test_customers_stay_when_the_bank_can_do_nothing_for_a_moment(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bank, "TRADE_S", 0.01)
+    monkeypatch.setattr(bank, "AGAIN_S", 0.05)
+    with Store.open(shop.name, settings=shop.settings) as store:
+        bank.stock(store)
+        begun = store.head()
+        with bank._open_for_business(store):
+            until(lambda: store.head() > begun, "somebody trades")
+            shop.run("ALTER TABLE events.event RENAME TO away")
+            until(lambda: "customers wait" in caplog.text, "they are told to wait")
+            shop.run("ALTER TABLE events.away RENAME TO event")
+            until(lambda: "customers are back" in caplog.text, "they are back")
+            before = store.head()
+            until(lambda: store.head() > before, "and trade")
+
+
+@pytest.mark.server
 @pytest.mark.usefixtures("postgres")
 def test_the_lag_of_a_store_that_is_not_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

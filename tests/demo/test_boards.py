@@ -123,11 +123,27 @@ def test_page_views_are_counted_exactly_about_and_again_when_phones_come_back(pl
     }
     found = {(row["window_end"], row["rank"]): (row["url"], row["views"]) for row in p.rows(pageviews.busiest)}
     assert found == {(end, rank): each for end, some in board.items() for rank, each in enumerate(some, 1)}
+    assert {
+        (end, each): told for (end, each), told in changing(p.rows(pageviews.busiest_now)).items() if end in board
+    } == {(end, url): (rank, views) for end, some in board.items() for rank, (url, views) in enumerate(some, 1)}
     about = {(row["window_end"], row["url"]): row for row in p.rows(pageviews.busiest_about)}
     assert {end for end, _ in about} == set(board)
     for (end, url), row in about.items():
         assert row["at_least"] <= counts(on_time)[end][url] <= row["at_most"]
+        assert row["all_views"] == counts(on_time)[end].total()
     assert p.late(pageviews.busiest) == len(offline)
+
+
+def changing(rows: Rows) -> dict[tuple[str, str], tuple[int, int]]:
+    """Rank and views of each page of a minute, after all signed rows."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for row in rows:
+        page, told = (row["window_end"], row["url"]), (row["rank"], row["views"])
+        if row["__diff"] > 0:
+            found[page] = told
+        elif found.get(page) == told:
+            del found[page]
+    return found
 
 
 @pytest.mark.turn(3, 4)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from millrace.config import Endpoint, Secret, Settings
 from millrace.demo import features
+from millrace.engine import Run
 from millrace.testing import Play
+from millrace.views.store import Store
+from tests.engine.conftest import Project
+from tests.rotation import today
 
 pytestmark = pytest.mark.spark
 
 START = datetime(2026, 1, 1, 10, tzinfo=UTC)
-SEED = datetime.now(UTC).toordinal()
 CUSTOMERS = 12
 Rows = list[dict[str, Any]]
 COLUMNS = ("customer", "amount", "purchases_1h", "spent_1d", "most_30d", "segment", "credit", "of_credit")
@@ -58,7 +64,7 @@ def values(row: Any) -> tuple[Any, ...]:
 
 
 def test_online_and_offline_agree(play: Callable[..., Play]) -> None:
-    chance = random.Random(SEED)
+    chance = random.Random(today())
     bought, known = made(chance)
     back = [{"purchase": row["id"], "at": row["at"]} for row in bought if chance.random() < 0.2]
     end = max(bought[-1]["at"], known[-1]["at"]) + timedelta(minutes=1)
@@ -86,3 +92,55 @@ def test_online_and_offline_agree(play: Callable[..., Play]) -> None:
     # The last ones wait for the watermark.
     assert len(online) >= len(bought) - 5
     assert online == {name: offline[name] for name in online}
+
+
+@pytest.mark.server
+@pytest.mark.turn(1, 3)
+def test_the_view_store_and_the_lake_agree(project: Project, spark: SparkSession, postgres: str) -> None:
+    """The servers themselves: what is asked of the view store is what a model is trained with from the real table."""
+    settings = replace(project.settings, views=Endpoint(Secret("views.url", postgres)))
+    bought, known = made(random.Random(today()))
+    back = [{"purchase": row["id"], "at": row["at"]} for row in bought[::5]]
+    for topic in ("purchases", "profiles", "returns", "recent"):
+        project.log.topics.create(topic, partitions=1)
+    end = max(bought[-1]["at"], known[-1]["at"])
+    tell(project, purchases=bought, profiles=known, returns=back)
+    last = {row["customer"]: row["id"] for row in bought}
+    for minute in range(1, 6):  # a purchase is told when time has passed it
+        run_once(settings, spark)
+        online = asked(settings)
+        if {customer: row[1] for customer, row in online.items()} == last:
+            break
+        moment = {"at": end + timedelta(minutes=minute)}
+        passer = features.purchase(random.Random(minute), f"passer-{minute}", 1) | {"customer": CUSTOMERS} | moment
+        tell(project, purchases=[passer], profiles=[features.profile(random.Random(1), 1) | moment])
+    trained = {row.id: row for row in features.training_set(spark, settings).collect()}
+    assert set(trained) >= {row["id"] for row in bought}
+    assert {name for name, row in trained.items() if row.returned} == {row["purchase"] for row in back}
+    names = ("customer", "id", "purchases_1h", "spent_1d", "most_30d", "segment", "credit", "of_credit")
+    offline = {customer: tuple(trained[name][column] for column in names) for customer, name in last.items()}
+    assert online == offline
+
+
+def tell(project: Project, **topics: Rows) -> None:
+    for topic, rows in topics.items():
+        with project.log.writer(topic) as writer:
+            for row in rows:
+                key = row["purchase"] if topic == "returns" else str(row["customer"])
+                writer.write({**row, "at": row["at"].isoformat()}, key=key)
+
+
+def run_once(settings: Settings, spark: SparkSession) -> None:
+    with Run(features.app, settings, once=True, spark=spark, traffic=False) as run:
+        while not run.done:
+            run.poll()
+        run.stop()
+
+
+def asked(settings: Settings) -> dict[int, tuple[Any, ...]]:
+    """The view's rows, by customer."""
+    store = Store(settings, "features")
+    columns, rows, _ = store.rows("customer_features")
+    store.close()
+    at = columns.index("at")
+    return {row[0]: (*row[:at], *row[at + 1 :]) for row in rows if row[0] < CUSTOMERS}

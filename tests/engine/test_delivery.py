@@ -402,6 +402,18 @@ def test_what_a_killed_flow_left_open_is_ended_at_the_next_start_even_without_it
             producer.commit_transaction(30)
 
 
+def test_a_broker_that_is_away_at_the_start_is_asked_again_at_the_next(driver: Driver) -> None:
+    impatient = {"kafka.request.timeout.ms": "500", "kafka.default.api.timeout.ms": "1000"}
+    driver.options = {"kafka.bootstrap.servers": "127.0.0.1:1", **impatient}
+    for _ in range(2):
+        with pytest.raises(FlowFailed, match="TimeoutException"):
+            driver.begin()
+    driver.options = {}
+    driver.begin()
+    driver.write(0)
+    assert driver.has(1)
+
+
 def test_speculation_is_refused(driver: Driver) -> None:
     conf: Any = driver.spark.sparkContext._jsc.sc().conf()
     conf.set("spark.speculation", "true")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace.engine.failures import run_failed
-from millrace.errors import CheckpointsUnshared, FlowFailed, MillraceError, RecordsGone, StateNewer
+from millrace.errors import CheckpointsUnshared, FlowFailed, MatchCrowded, MillraceError, RecordsGone, StateNewer
 from millrace.flow import App, Stream
 
 LOG = Path("spark.log")
@@ -31,6 +31,11 @@ def stream() -> Stream:
             "Job aborted: java.lang.IllegalStateException: MR-STATE-NEWER 3 1\n\tat millrace.kernel.Stored.read",
             StateNewer,
             "its state has form 3, and this one knows up to 1",
+        ),
+        (
+            "Job aborted: java.lang.IllegalStateException: MR-MATCH-CROWDED 10000\n\tat millrace.kernel.Partials.check",
+            MatchCrowded,
+            "a pattern has more than 10000 partial matches for one key: let a match span less",
         ),
         (
             "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic",

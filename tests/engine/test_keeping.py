@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 from millrace.engine import Run
-from millrace.engine.deadletters import joined
+from millrace.engine.deadletters import DeadLetters, joined
 from millrace.engine.progress import Span
 from millrace.errors import DeadLettersOwed
 from millrace.flow import App
@@ -59,6 +62,24 @@ def test_letters_that_cannot_be_written_hold_up_nobody_and_are_written_later(
         until(lambda: not troubled(run), "the end of it")
     found = {letter.record.value for letter in project.log.dead.list("views")}
     assert found == {JUNK, MORE_JUNK}
+
+
+def test_what_an_older_version_noted_in_a_nested_folder_is_done(tmp_path: Path) -> None:
+    topics = SimpleNamespace(identity=lambda _: "a/b", offsets=lambda _: {0: (0, 9)})
+    source: Any = SimpleNamespace(topic=SimpleNamespace(name="views"))
+
+    def letters() -> DeadLetters:
+        return DeadLetters(source, tmp_path, cast("Any", SimpleNamespace(topics=topics)))
+
+    def keep(end: int, dead: int) -> None:
+        # Without a session: what is done is not read again.
+        letters().keep(cast("Any", None), Span("views", {"0": 5}, {"0": end}, dead))
+
+    (tmp_path / "views-a").mkdir()
+    (tmp_path / "views-a" / "b.json").write_text('{"0": 5}')
+    keep(5, dead=1)
+    keep(6, dead=0)
+    keep(6, dead=1)
 
 
 def test_spans_that_do_not_meet_are_looked_at() -> None:

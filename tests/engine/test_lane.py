@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,8 +18,11 @@ from millrace.engine import lane as lanes
 from millrace.engine.feeding import fed
 from millrace.engine.held import Held
 from millrace.engine.lane import Lane
+from millrace.engine.owed import Owed
+from millrace.engine.standing import Standing
 from millrace.errors import EpochOther, SinkUnreachable, Where
 from millrace.flow import App
+from millrace.serve.metrics import metrics
 from millrace.sinks import Epoch, Feed, Guarantee, Refuse, Sink, Writer, due
 from millrace.sinks.ledger import FileLedger
 from millrace.testing.folder import FolderLog
@@ -36,6 +40,7 @@ class Gate(Sink):
 
     opened: threading.Event = field(default_factory=threading.Event, kw_only=True)
     goes_on: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    asked: threading.Event = field(default_factory=threading.Event, kw_only=True)
     given: list[tuple[int, list[int]]] = field(default_factory=list, kw_only=True)
 
     def open(self, settings: Any, flow: str, feed: Feed, folder: Path) -> Writer:  # noqa: ARG002 -- the contract
@@ -49,6 +54,8 @@ class GateWriter(Writer):
     def write(self, epoch: Epoch, rows: DataFrame, refuse: Refuse) -> None:  # noqa: ARG002 -- it takes every row
         if not due(self._sink.name, epoch, self._ledger.held()):
             return
+        if not self._sink.goes_on.is_set():
+            self._sink.asked.set()
         self._sink.goes_on.wait(60)
         if not self._sink.opened.is_set():
             raise SinkUnreachable(sink=self._sink.name, reason="it is shut")
@@ -59,14 +66,15 @@ class GateWriter(Writer):
 class Flow:
     """Gives a lane one epoch after the other, as a flow does."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, delivery: Guarantee | None = None) -> None:
         settings = config.load(folder, {})
+        self.owed = folder / "flow" / "sinks" / "gate" / "owed"
         self.spark, self.sink = spark, Gate("gate", Where("shop.py", 1))
         self.sink.goes_on.set()
-        delivery = App("shop").topic("views", "id long").to(self.sink).deliveries[0]
+        (asked,) = App("shop").topic("views", "id long").to(self.sink, delivery=delivery).deliveries
         self.feed = Feed(spark.range(1).schema)
         log = FolderLog(settings, folder / "log", "wall")
-        self.lane = Lane(delivery, self.feed, "shop.views", folder / "flow" / "sinks" / "gate", log)
+        self.lane = Lane(asked, self.feed, "shop.views", folder / "flow" / "sinks" / "gate", log)
         self.lane.begin(spark)
 
     def epoch(self, number: int, ranges: str = "[]") -> None:
@@ -117,6 +125,26 @@ def test_owed_epochs_are_written_in_order_and_once(flow: Flow, until: Callable[.
     again.lane.end()
 
 
+def test_epochs_that_at_most_once_gives_up_are_counted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> float:
+        standing = Standing.new("views").delivering({"gate": flow.lane.standing()})
+        found = re.search(r"millrace_sink_lost_epochs_total\{.*\} (\S+)", metrics("shop", [standing]))
+        assert found is not None
+        return float(found[1])
+
+    monkeypatch.setattr(lanes, "TRY_S", 0.0)
+    flow = Flow(spark, tmp_path, "at most once")
+    for number, opened, count in ((0, True, 0), (1, False, 1), (2, False, 2), (2, True, 2), (3, True, 2)):
+        flow.sink.opened.set() if opened else flow.sink.opened.clear()
+        flow.epoch(number)
+        assert lost() == count
+    assert flow.sink.given == wrote(0, 3), "what was given up is not tried again"
+    assert not flow.lane.standing().owed_epochs
+    flow.lane.end()
+
+
 def test_an_epoch_whose_removal_is_cut_off_by_a_crash_is_not_owed_any_more(
     flow: Flow, until: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +189,58 @@ def test_a_sink_that_hangs_is_left_behind(
     until(lambda: not flow.lane.standing().owed_epochs, "what was owed")
     # The attempt that hung has written the first one at last; what was owed of it is not written again.
     assert flow.sink.given == wrote(0, 1)
+
+
+def test_one_that_hangs_is_waited_for_by_the_next(flow: Flow, until: Callable[..., None], tmp_path: Path) -> None:
+    """A flow that is started again while a sink of it still hangs at an epoch: two at once would write it twice, and
+    the older one would put the ledger back when the other is further."""
+    flow.epoch(0)  # owed, and then tried by a lane that hangs
+    flow.sink.goes_on.clear()
+    until(flow.sink.asked.is_set, "the lane at its server")
+    flow.sink.opened.set()
+    flow.lane.end(0.1)
+    again = Flow(flow.spark, tmp_path)
+    again.sink.opened.set()
+    for number in (0, 1, 2):
+        again.epoch(number)
+    assert again.lane.standing().owed_epochs == 3
+    assert again.sink.given == []
+    flow.sink.goes_on.set()
+    until(lambda: not again.lane.standing().owed_epochs, "what was owed")
+    again.epoch(3)
+    assert flow.sink.given + again.sink.given == wrote(0, 1, 2, 3)
+    assert not flow.lane.is_alive()
+    again.lane.end()
+    Flow(flow.spark, tmp_path).lane.end()
+    assert flow.owed.parent not in lanes._left_behind, "it has ended, and so has who waited for it"
+
+
+def test_the_next_epoch_can_be_owed_while_the_last_is_paid(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the one that is paid go at a moment of their own."""
+    owed = Owed(flow.owed, "gate", Where("shop.py", 1))
+    rows = fed(flow.spark.range(3), flow.feed, 0)
+    owed.put(Epoch("shop.views", 0, "[]"), rows)
+
+    def meanwhile(path: Path, to: Path) -> Path:
+        moved = rename(path, to)
+        if path.name.isdecimal():
+            monkeypatch.undo()
+            owed.put(Epoch("shop.views", 1, "[]"), rows)
+        return moved
+
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", meanwhile)
+    owed.written(Epoch("shop.views", 0, "[]"))
+    assert owed.first() == Epoch("shop.views", 1, "[]")
+    assert owed.epochs == 1
+
+
+def test_what_a_crash_left_of_an_owed_epoch_goes(flow: Flow, tmp_path: Path) -> None:
+    flow.lane.end()
+    for name in ("draft", "paid"):
+        (flow.owed / name / "rows").mkdir(parents=True)
+    Flow(flow.spark, tmp_path).lane.end()
+    assert list(flow.owed.iterdir()) == []
 
 
 def test_at_the_limit_the_flow_waits(flow: Flow, until: Callable[..., None]) -> None:

@@ -83,6 +83,17 @@ MISTAKES: dict[str, tuple[str, Body, Mapping[str, Any]]] = {
     "different rows without the time": ("unbounded-state", lambda p: p.select("user").distinct(), {}),
     "a join without a bound": ("unbounded-state", joined("a.url = b.url"), {}),
     "a join with half a bound": ("unbounded-state", joined("a.url = b.url AND b.at > a.at"), {}),
+    "the newest row of ever new keys": ("unbounded-state", lambda p: mr.latest(p, by="user"), {}),
+    "the best rows of ever new keys": (
+        "unbounded-state",
+        lambda p: mr.top(p, 3, by=["mobile", "url"], order="-user", emit="updates"),
+        {},
+    ),
+    "the best of all that ever came": (
+        "unbounded-state",
+        lambda p: mr.top(p, 3, by=(), of="user", order="url", emit="updates"),
+        {},
+    ),
     "the same key for all records": ("constant-key", lambda p: p.withColumn("k", F.lit("all")), {"key": "k"}),
     "the same key, computed": (
         "constant-key",
@@ -119,7 +130,22 @@ MISTAKES: dict[str, tuple[str, Body, Mapping[str, Any]]] = {
     ),
     "a real-time answer of two topics": (
         "uncertain-repeat",
-        lambda a, b: mr.latest(a.unionByName(b), by="user"),
+        lambda a, b: mr.latest(a.unionByName(b), by="user", time="at", ttl="1 day", late=mr.late.drop()),
+        {"mode": "realtime"},
+    ),
+    "a real-time group by what nobody says to be the key": (
+        "uncertain-repeat",
+        lambda p: p.groupBy("mobile").count(),
+        {"mode": "realtime", "emit": "updates"},
+    ),
+    "the first of repeats in real time": (
+        "uncertain-repeat",
+        lambda p: p.dropDuplicates(["user", "at"]),
+        {"mode": "realtime"},
+    ),
+    "one of what else repeats have": (
+        "uncertain-repeat",
+        lambda p: p.dropDuplicates(["user", "at"]).where("mobile").select("user"),
         {"mode": "realtime"},
     ),
     "a grace of a month": ("long-lateness", lambda p: counted(p, by="url", late=mr.late.allow("30 days")), {}),
@@ -162,7 +188,26 @@ NEAR_MISSES: dict[str, tuple[Body, Mapping[str, Any]]] = {
     ),
     "a window over all rows": (lambda p: counted(p), {}),
     "the best of all rows": (lambda p: mr.top(p, 3, by=(), order="-user", emit="updates"), {}),
+    "the best rows of two keys": (lambda p: mr.top(p, 3, by="mobile", order="-user", emit="updates"), {}),
+    "the newest row, for a time": (lambda p: mr.latest(p, by="user", ttl="1 day", late=mr.late.drop()), {}),
+    "the best for a time": (
+        lambda p: mr.top(p, 3, by="url", of="user", order="at", emit="updates", ttl="1 day", late=mr.late.drop()),
+        {},
+    ),
+    "the best of windows": (
+        lambda p: mr.top(counted(p, by="url"), 3, by=["url", "window_end"], order="-n", emit="final"),
+        {},
+    ),
     "a real-time answer that is told once": (lambda p: counted(p, by="user"), {"mode": "realtime"}),
+    "rows that differ, in real time": (lambda p: p.select("user", "at").distinct(), {"mode": "realtime"}),
+    "repeats of which nothing else is told": (
+        lambda p: p.dropDuplicates(["user", "at"]).select("user", "at"),
+        {"mode": "realtime"},
+    ),
+    "a group of what nobody says to be the key, epoch by epoch": (
+        lambda p: p.groupBy("mobile").count(),
+        {"emit": "updates"},
+    ),
     "real time, row by row": (lambda p: p.where("user > 5"), {"mode": "realtime"}),
     "a session over all rows": (
         lambda p: mr.session(p, "1 hour", n=mr.distinct("user"), emit="final", late=mr.late.drop()),
@@ -204,29 +249,6 @@ def test_the_line_is_that_of_the_mistake_where_spark_knows_it(spark: SparkSessio
     assert finding.where.line == recent.__code__.co_firstlineno + 2
     assert finding.what == "flow0 calls current_timestamp()"
     assert "'at'" in finding.fix
-
-
-@pytest.mark.parametrize(
-    ("key", "partitions", "by", "says"),
-    [
-        ("user", 2, "user", None),
-        ("user", 2, ["url", "user"], None),
-        (None, 1, "user", None),
-        ("url", 2, "page", None),  # nobody can tell
-        ("url", 3, "user", "it is by user, and views is in 3 partitions by url"),
-        (["user", "url"], 2, "user", "it is by user, and views is in 2 partitions by user, url"),
-        (None, 2, "user", "views has 2 partitions, and nobody says by what key it is written"),
-    ],
-)
-def test_whether_a_repeat_is_known_in_real_time(
-    spark: SparkSession, project: Settings, key: Any, partitions: int, by: Any, says: str | None
-) -> None:
-    app = App("shop")
-    views = app.topic("views", VIEWS, time="at", lateness="10 seconds", partitions=partitions, key=key)
-    body: Body = lambda p: mr.latest(p.withColumn("page", F.lower("url")), by=by)  # noqa: E731
-    app.stream(views, name="newest", mode="realtime")(body)
-    found = lint(app, project, spark).findings
-    assert [finding.what.partition("first: ")[2] for finding in found] == ([] if says is None else [says])
 
 
 def test_which_side_of_a_join_grows(spark: SparkSession, project: Settings) -> None:
@@ -353,44 +375,6 @@ def test_a_lookup_keeps_as_much_as_its_table_has(spark: SparkSession, project: S
     report = lint(app, project, spark)
     assert not report.findings
     assert not report.left_out
-
-
-CAPTURED = {
-    "SELECT o.id, c.region FROM orders o, customers c": ["c is joined without an equality"],
-    "SELECT o.id, c.region FROM orders o CROSS JOIN customers c WHERE o.id > c.id AND o.id = 3": ["c is joined"],
-    "SELECT o.id FROM orders o, customers c, orders p WHERE o.id = c.id AND c.x = p.x": [],
-    "SELECT o.id FROM orders o JOIN customers c USING (id)": [],
-    "SELECT o.id FROM orders o, (SELECT max(id) AS most FROM customers) m": [],
-    "WITH m AS (SELECT max(id) AS most FROM customers) SELECT o.id FROM orders o, m": [],
-    "SELECT id FROM orders": [],
-}
-
-
-def test_a_view_that_keeps_a_cross_product(project: Settings) -> None:
-    """Without a session: there is nothing to plan on Spark."""
-    app = App("shop")
-    app.topic("a", "id long, x long")
-    app.topic("b", "id long, y long")
-    app.view("crossed", key="id", sql="SELECT a.id, b.y FROM a, b WHERE a.id > b.id")
-    app.view("joined", key="id", sql="SELECT a.id, b.y FROM a, b WHERE a.id = b.id AND a.x > b.y")
-    app.view("above", key="id", sql="SELECT id FROM a WHERE x > (SELECT avg(y) FROM b)")
-    report = lint(app, project)
-    assert (only(report).rule, only(report).node) == ("cross-product", "crossed")
-    assert not report.left_out
-
-
-@pytest.mark.parametrize("sql", CAPTURED)
-def test_a_view_whose_columns_only_the_capture_knows_is_judged_by_its_words(project: Settings, sql: str) -> None:
-    app = App("shop")
-    app.capture("shop", tables=["customers", "orders"])
-    app.view("v", key="id", sql=sql)
-    report = lint(app, project)
-    assert len(report.findings) == len(CAPTURED[sql])
-    for finding, told in zip(report.findings, CAPTURED[sql], strict=True):
-        assert told in finding.what
-    assert not report.left_out
-    app.view("unsaid", key="id", sql="SELECT o.id FROM orders o JOIN customers c ON customer = c.id")
-    assert set(lint(app, project).left_out) == {"unsaid"}
 
 
 @pytest.mark.parametrize(

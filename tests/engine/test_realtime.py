@@ -98,7 +98,12 @@ def test_rows_leave_at_once_and_a_stop_ends_the_epoch(project: Project, spark: S
         project.write("events", [b"junk"])
         come(run, project, 30)
         assert not epochs(checkpoint(project, "counts", "now") / "commits")
+        # No epoch has ended, and yet it is known what was read.
+        said = run.standings.values
+        until(lambda: not run.poll() and {each.under_way for each in said()} == {31}, "what is under way")
+        assert {(each.rows_in, each.rows_taken) for each in said()} == {(0, 31)}
         heard = run.stop()
+        assert {(each.rows_in, each.rows_taken) for each in said()} == {(31, 31)}
     assert {each.flow: (each.rows_in, each.dead) for each in heard} == {"doubled": (31, 1), "counts": (31, 1)}
     assert [record.value for record in project.log.read("events.dead")] == [b"junk"]
     # Nothing comes twice after a stop, and the state is there.
@@ -396,27 +401,38 @@ def told_once(events: DataFrame) -> DataFrame:
     return events.groupBy(F.window("at", "1 minute")).count()
 
 
+def in_order(events: DataFrame) -> DataFrame:
+    found = events.select("id", "key")
+    return found.orderBy(F.col("id").desc())
+
+
 @pytest.mark.parametrize(
-    ("body", "inputs", "emit", "named"),
+    ("body", "inputs", "emit", "named", "line"),
     [
-        (joined, 2, None, "a join of two streams by Spark"),
-        (named, 1, None, "the Python function upper"),
-        (in_sessions, 1, "updates", "Spark's session_window"),
-        (told_once, 1, "final", "an aggregate that is told once"),
+        (joined, 2, None, "a join of two streams by Spark", None),
+        (named, 1, None, "the Python function upper", 1),
+        (in_sessions, 1, "updates", "Spark's session_window", None),
+        (told_once, 1, "final", "an aggregate that is told once", None),
+        (in_order, 1, None, "orderBy", 2),
     ],
 )
 def test_what_cannot_is_named(
-    project: Project, spark: SparkSession, body: Callable[..., DataFrame], inputs: int, emit: Any, named: str
+    project: Project, spark: SparkSession, body: Callable[..., DataFrame], inputs: int, emit: Any, named: str, line: Any
 ) -> None:
+    """With its line in the function, or where Spark does not take that down, with the stream's."""
     app = App("now")
     others = app.topic("others", EVENTS, time="at", lateness="1 minute", ahead=None)
     read = [topic_of(app), others][:inputs]
-    app.stream(*read, mode="realtime", emit=emit)(body)
+    stream = app.stream(*read, mode="realtime", emit=emit)(body)
     with (
-        pytest.raises(RealTimeRefused, match=f"cannot run in real time because of {named}"),
+        pytest.raises(RealTimeRefused, match=f"cannot run in real time because of {named}") as refused,
         Run(app, project.settings, spark=spark),
     ):
         pass
+    where = refused.value.where
+    assert where is not None
+    assert where.file.endswith("test_realtime.py")
+    assert where.line == (stream.where.line if line is None else body.__code__.co_firstlineno + line)
 
 
 def test_too_few_slots_are_told_with_the_number(project: Project, spark: SparkSession) -> None:
@@ -424,6 +440,31 @@ def test_too_few_slots_are_told_with_the_number(project: Project, spark: SparkSe
     with (
         pytest.raises(SlotsTooFew, match=r"needs 16 slots .* 'local\[\*\]'.* at least \d+"),
         Run(app_of(), project.settings, spark=spark, only=["doubled"]),
+    ):
+        pass
+
+
+def test_every_step_with_a_key_needs_slots_too(project: Project, spark: SparkSession) -> None:
+    project.log.topics.create("events", partitions=10)
+    shuffled = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    app = App("now")
+    steps: list[Callable[[DataFrame], DataFrame]] = [
+        lambda rows: mr.dedup(rows, on="key", late=mr.late.drop()),
+        lambda rows: mr.lookback(rows, by="key", n=mr.count(over="1 hour"), late=mr.late.drop()),
+        lambda rows: rows.dropDuplicates(["id", "at"]),
+        lambda rows: mr.latest(rows, by="key", ttl="1 day", late=mr.late.drop()),
+    ]
+
+    @app.stream(topic_of(app), mode="realtime", key="key")
+    def chain(events: DataFrame) -> DataFrame:
+        for step in steps:
+            events = step(events)
+        return events
+
+    needed = 10 + len(steps) * shuffled
+    with (
+        pytest.raises(SlotsTooFew, match=f"needs {needed} slots .* 0 are taken"),
+        Run(app, project.settings, spark=spark),
     ):
         pass
 

@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from millrace import config
-from millrace.engine.session import is_local, partitions, session
+from millrace.engine.session import is_local, options_of, partitions, session
 from millrace.errors import SessionElsewhere
 from millrace.testing.plugin import MASTER
+from tests.test_guide import GUIDE
 
 
 @pytest.mark.spark
@@ -87,6 +88,16 @@ def test_options_of_the_user_for_flows_come_last(spark: SparkSession) -> None:
     chosen = {"spark.sql.streaming.minBatchesToRetain": "7"}
     own = session(replace(settings, spark=replace(settings.spark, options=chosen)))
     assert own.conf.get("spark.sql.streaming.minBatchesToRetain") == "7"
+
+
+def test_options_of_the_user_come_last_in_a_new_session(tmp_path: Path) -> None:
+    """As the guide says it of real time."""
+    wait = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
+    assert options_of(config.load(tmp_path), "local[2]", tmp_path)[wait] == "1"
+    guide = (GUIDE / "realtime.md").read_text(encoding="utf-8")
+    (toml,) = (block for block in guide.split("```toml\n")[1:] if wait in block)
+    (tmp_path / "millrace.toml").write_text(toml.partition("```")[0])
+    assert options_of(config.load(tmp_path), "local[2]", tmp_path)[wait] == "5"
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.capture import connector
 from millrace.client import Client
 from millrace.engine import Run
+from millrace.engine.definition import folder_of
+from millrace.engine.state import State
 from millrace.errors import StateChanged, ViewKeyRepeated, ViewNotRun
 from millrace.flow import App
+from millrace.serve import waiting
 from millrace.views.changelog import AFTER, lsn_number, lsn_text, marks_topic
-from millrace.views.store import Store
+from millrace.views.store import Store, url_of
 from tests.command import until
 from tests.serve.world import served
 from tests.shop import Shop
@@ -130,6 +135,7 @@ def test_the_store_holds_what_postgresql_answers(shop: Shop, spark: SparkSession
     reached(shop)
     once(spark, shop, app)
     compare(shop)
+    _state_is_seen(shop, spark)
     # A group that goes with its last row, a row that moves to another, a key that changes, a new one.
     shop.run(
         "UPDATE customers SET region = 'east' WHERE region IS NULL",
@@ -162,11 +168,25 @@ def test_the_store_holds_what_postgresql_answers(shop: Shop, spark: SparkSession
         once(spark, shop, wrong)
 
 
+def _state_is_seen(shop: Shop, spark: SparkSession) -> None:
+    """Keys, rows and bytes of each operator, and what is kept of a key."""
+    name = f"{shop.name}-revenue"
+    state = State(spark, folder_of(shop.settings, f"views-{shop.name}", name), name)
+    sizes = {each.operator: each for each in state.sizes()}
+    assert {name: sizes[name].keys for name in ("table", "aggregate")} == {"table": 9 + 40, "aggregate": 3}, sizes
+    assert set(sizes) == {"table", "join", "consolidate", "aggregate", "only"}
+    assert sizes.pop("consolidate").rows == 0, "it adds up what an epoch has, and keeps nothing"
+    assert all(each.rows >= each.keys > 0 and each.bytes > each.rows for each in sizes.values()), sizes
+    found, _ = state.shown(["north"], 20)
+    assert "north" in str([each.key for each in found])
+
+
 def test_one_reads_ones_own_writes_without_a_heartbeat(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits knows a place behind his commit, with somebody else's in between, and no other follows."""
     monkeypatch.setattr(connector, "HEARTBEAT_MS", 86_400_000)
+    monkeypatch.setattr(waiting, "WAIT_S", LIMIT_S)
     shop.run("CREATE TABLE orders (id integer PRIMARY KEY, amount integer)", "CREATE TABLE noise (n integer)")
     app = App(f"own-{shop.name}")
     app.capture(shop.name, ["orders"])
@@ -185,12 +205,13 @@ def test_one_reads_ones_own_writes_without_a_heartbeat(
                 _, rows, _ = store.rows(f"{shop.name}-{name}")
                 assert rows == [row or (sum(10**n for n in range(1, number + 1)),)]
         _is_pushed(shop, app)
+        _stands_still_and_goes_on(shop, app, run, store)
         run.stop()
 
 
 def _is_pushed(shop: Shop, app: App) -> None:
     """From a commit in PostgreSQL to the client's socket, through all that is between them."""
-    with served(shop.settings, app) as server, closing(Client(server.address)) as client:
+    with served(shop.settings, app) as server, closing(Client(server.address, timeout_s=LIMIT_S)) as client:
         told = client.watch(f"{shop.name}-sums")
         first = next(told)
         assert (first.snapshot, [row["total"] for row in first.rows]) == (True, [110])
@@ -199,6 +220,41 @@ def _is_pushed(shop: Shop, app: App) -> None:
         assert ([row["total"] for row in changed.rows], changed.gone) == ([101], [])
         pulled = client.rows(f"{shop.name}-large", wait_for=lsn_text(lsn(shop)))
         assert list(pulled) == [{"total": 101}]
+
+
+def _stands_still_and_goes_on(shop: Shop, app: App, run: Run, store: Store) -> None:
+    """The store does not take a row any more: whoever looks is told, and it goes on when somebody has seen to it."""
+    sums, large = (f"{shop.name}-{name}" for name in ("sums", "large"))
+    with served(shop.settings, app) as server, psycopg.connect(url_of(shop.settings), autocommit=True) as connection:
+
+        def told(path: str) -> httpx.Response:
+            run.poll()
+            return httpx.get(server.address + path, timeout=60)
+
+        flows = {each["flow"]: each for each in told("/v1/flows").json()["flows"] if each["app"] == app.name}
+        assert {name: each["state"] for name, each in flows.items()} == {sums: "running", large: "running"}
+        assert all(each["epoch"] >= 0 and not each["trouble"] and "pid" not in each for each in flows.values())
+        assert {each["flow"] for each in told("/v1/lag").json()["flows"]} == {sums, large}
+        assert told("/health").json()["stands_still"] == {}
+
+        table = SQL("{}.{}").format(Identifier(store.schema), Identifier(sums))
+        connection.execute(SQL("ALTER TABLE {} ADD CONSTRAINT small CHECK (total < 1000)").format(table))
+        shop.run("INSERT INTO orders VALUES (5, 2000)")
+        until(lambda: told("/health").status_code == 503, "it is told", LIMIT_S)
+        health = told("/health").json()
+        assert list(health["stands_still"]) == [sums]
+        assert f"the view {sums} stands still: MR-VIEW-STORE-UNFIT" in health["reason"]
+        assert "small" in health["reason"]
+        assert "tries again by itself" in health["reason"]
+        assert (run.standings[sums].state, str(run.standings[sums].trouble)[:19]) == ("running", "MR-VIEW-STORE-UNFIT")
+        # What is over it reads the changelog, and so do those who watch.
+        store.wait(large, lsn_text(lsn(shop)), LIMIT_S)
+        assert store.rows(large)[1] == [(2101,)]
+        assert store.rows(sums)[1] == [(1, 101)]
+
+        connection.execute(SQL("ALTER TABLE {} DROP CONSTRAINT small").format(table))
+        until(lambda: told("/health").status_code == 200, "it goes on", LIMIT_S)
+        assert store.rows(sums)[1] == [(1, 2101)]
 
 
 LATELY = "SELECT id, at FROM {visits} WHERE at <= now() AND at > now() - interval '10 seconds'"

@@ -4,6 +4,7 @@ rows before and after are those of the model over all events. And what the check
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
@@ -18,28 +19,49 @@ from millrace.engine import definition
 from millrace.engine.operators import kept
 from millrace.engine.state import Shown, State
 from millrace.errors import StateNewer
-from tests.golden.make import BEFORE, HERE, unpack
+from millrace.model import lookback as lookbacks
+from millrace.model import sketches
+from tests.golden.make import ARCHIVES, BEFORE, HERE, unpack
+from tests.kernel import nearly
+from tests.kernel.beside import AROUND_S
 from tests.kernel.chains import CHAINS, bases
 from tests.kernel.parts import Event, Part, read, us, write
-from tests.kernel.specimens import AROUND_S, HELD, MINUTE, SECOND, SPECIMENS, held_of, played
+from tests.kernel.specimens import HELD, MINUTE, SECOND, SPECIMENS, held_of, played
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
 
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "in").is_dir())
-CASES = [(version, name) for version in VERSIONS for name in SPECIMENS if (HERE / version / f"{name}.zip").exists()]
+# An older version may not have had an operator. That each has one is a test below.
+CASES = [
+    (version, archive) for version in VERSIONS for archive in ARCHIVES if (HERE / version / f"{archive}.zip").exists()
+]
+# With keys that have a timer together.
+SHARED = ("join_shared", "seen")
 KEY = "hot"
 # Another one for patterns: of the hot key every match is decided.
 OPEN = "c"
 
 
-@pytest.mark.parametrize(("version", "name"), todays(CASES, 3))
-def test_what_a_version_left_is_shown_and_goes_on(spark: SparkSession, tmp_path: Path, version: str, name: str) -> None:
-    specimen, parts = SPECIMENS[name], read(HERE / version)
-    unpack(HERE / version / f"{name}.zip", tmp_path)
+def test_each_operator_has_an_archive() -> None:
+    """`python -m tests.golden.make` makes those that are not there."""
+    assert {archive for _, archive in CASES} == set(ARCHIVES)
+    assert {path.stem for version in VERSIONS for path in (HERE / version).glob("*.zip")} == set(ARCHIVES)
+
+
+@pytest.mark.parametrize(("version", "archive"), todays(CASES, 3))
+def test_what_a_version_left_is_shown_and_goes_on(
+    spark: SparkSession, tmp_path: Path, version: str, archive: str
+) -> None:
+    name, parts = ARCHIVES[archive], read(HERE / version)
+    specimen = SPECIMENS[name]
+    unpack(HERE / version / f"{archive}.zip", tmp_path)
     for number, part in enumerate(parts[:BEFORE]):
         write(tmp_path, number, part)
     shown_as_the_model_has_it(spark, tmp_path, name, parts[:BEFORE])
+    if archive in SHARED:
+        state = State(spark, tmp_path, name)
+        assert state._read(state.operators[0], stateVarName="followers").count() > 0
 
     for number, part in enumerate(parts):
         write(tmp_path, number, part)
@@ -55,13 +77,13 @@ def shown_as_the_model_has_it(spark: SparkSession, folder: Path, name: str, part
         twin.epoch(part, watermark)
     state = State(spark, folder, name)
     sizes = [size for size in state.sizes() if size.operator != "consolidate"]
-    assert len(sizes) == {"signed": 3, "ranks": 2}.get(name, 1)
+    assert len(sizes) == {"signed": 3, "ranks": 2, "pairs": 3, "spans": 3}.get(name, 1)
     for size in sizes:
         assert size.rows >= size.keys > 0
         assert size.bytes > 10 * size.rows
         assert (size.next_timer is not None) == (name not in ("latest", "lookup", "table", *CHAINS))
     if name in CHAINS:
-        {"signed": signed, "ranks": ranks}[name](state, twin.model, parts)
+        {"signed": signed, "ranks": ranks, "pairs": pairs, "spans": spans}[name](state, twin.model, parts)
         return
     if name not in CHECKS:
         found, _ = state.shown([], 1_000)
@@ -90,6 +112,37 @@ def slices(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
     (shown,) = found
     assert sum(entry["n"] for entry in shown.entries) == len(events) > 0
     assert shown.facts == {"windows_of": "60 s"}
+
+
+def estimates(found: list[Shown], model: Any, _: int, __: list[Event]) -> None:
+    """Of the slices with most values no sketch is exact any more: there are registers, levels, and counts that fell."""
+    held = {row.value.id: row.value for each in model.held[KEY] for row in each.rows}
+    (shown,) = found
+    slices_us, sketched = 20 * SECOND, 0
+    for entry in shown.entries:
+        start = at(entry["slice_start"])
+        values = [
+            pair for event in held.values() if 0 <= event.time - start < slices_us for pair in nearly.valued(event)
+        ]
+        assert entry["n"] == len(values)
+        words = Counter(word for _, word in values)
+        often = entry["often"]
+        assert all(count <= words[word] for word, count in often)
+        ranks = [sketches.quantile([value for value, _ in values], rank) for rank in nearly.RANKS]
+        fell = all(count < words[word] for word, count in often)
+        sketched += len(values) != entry["values"] and entry["ranks"] != ranks and fell
+    assert sketched > 0
+
+
+def travels(found: list[Shown], _: Any, watermark: int, events: list[Event]) -> None:
+    (shown,) = found
+    assert len(shown.entries) > 100
+    own = {event.time: event for event in events}
+    for entry in shown.entries:
+        event = own[at(entry["time"])]
+        assert any(
+            value == nearly.reals([lookbacks.Event(event.key, event.time, event)])[0] for value in entry.values()
+        )
 
 
 def lookback(found: list[Shown], _: Any, watermark: int, events: list[Event]) -> None:
@@ -182,6 +235,39 @@ def ranks(state: State, held: Any, _: list[Part]) -> None:
     assert first.facts["rows"] > len(rows) == 3
 
 
+def pairs(state: State, held: Any, parts: list[Part]) -> None:
+    """Of a right side semi and anti keep how many there are."""
+    tables = bases(max(event.id for part in parts for event in part.events), "pairs")
+    ours, theirs = (
+        next(key for (key, *_), count in Counter(tables["a"].rows).items() if key is not None and with_partner(key))
+        for with_partner in (
+            lambda key: any(row[0] == key for row in tables["b"].rows),
+            lambda key: all(row[0] != key for row in tables["b"].rows),
+        )
+    )
+    for key in (ours, theirs):
+        partners = sum(row[0] == key for row in tables["b"].rows)
+        left = sum(row[0] == key for row in tables["a"].rows)
+        found, _ = state.shown([str(key)], 1_000)
+        assert [(each.operator, each.key) for each in found] == [("join", {"ak": key})] * 3
+        for each in found:
+            assert (each.facts["left_rows"], each.facts["right_rows"]) == (left, partners)
+            assert sum(entry["side"] == "left" for entry in each.entries) == left > 0
+
+
+def spans(state: State, held: Any, parts: list[Part]) -> None:
+    """The rows that each group has, as the last step and the one before know it."""
+    found, _ = state.shown([], 1_000)
+    waiting = [each for each in found if each.operator == "span"]
+    now = max(moment for (moment,) in bases(max(e.id for part in parts for e in part.events), "spans")["b"].rows)
+    assert {at(each.facts["now"]) for each in waiting} == {us(now)}
+    assert sum(each.facts["rows"] for each in waiting) > 20
+    assert {next(iter(entry)) for each in waiting for entry in each.entries} == {"comes", "goes"}
+    only = [tuple(each.entries[0].values()) for each in found if each.operator == "only"]
+    groups = [(*each.key.values(), *each.entries[0].values()) for each in found if each.operator == "aggregate"]
+    assert sorted(only) == sorted(groups) == sorted(held["groups"]) != []
+
+
 def join(found: list[Shown], model: Any, watermark: int, _: list[Event]) -> None:
     """Whatever a row may still come for; what is over before may stay until somebody comes to the key again."""
     (shown,) = found
@@ -204,6 +290,8 @@ CHECKS: dict[str, Callable[[list[Shown], Any, int, list[Event]], None]] = {
     "session": windows,
     "slices": slices,
     "lookback": lookback,
+    "estimates": estimates,
+    "travels": travels,
     "match": match,
     "top": top,
     "players": top,

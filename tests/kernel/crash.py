@@ -1,9 +1,10 @@
-"""Operators whose process is killed at any moment, in the middle of commits above all, end as their models.
+"""Operators whose process is killed in the middle of their commits, and at any other moment, end as their models.
 
     python -m tests.kernel.crash --seeds 3        (a line of the crash matrix: make crash CELLS=operators)
 
-A process with a query of each operator (`specimens`) is killed with its JVM, kill -9, and started again, several times;
-then every epoch's rows are compared with the model. Prints one line a seed, and where the queries were hit.
+A process with queries of operators (`specimens`) is killed with its JVM, kill -9, and started again: first a few at a
+time, each when it stands at a named place of its commit (`FailPoint.java`), then all at random moments. In the end
+every epoch's rows are compared with the model. Prints one line a seed, and where the queries were hit.
 """
 
 from __future__ import annotations
@@ -20,17 +21,32 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millrace.failpoint import VARIABLE
 from millrace.testing.plugin import JAVA_OPTIONS
 from tests.command import environ, until
+from tests.crash.supervisor import Points
 from tests.kernel.parts import Part, made, write
 from tests.kernel.specimens import OUT, SPECIMENS
 
-JVM, DONE = "jvm", "done"
+JVM, DONE, FAIL_POINTS = "jvm", "done", "points"
 LIMIT_S = 300
+# Places in the commit of an epoch, and what is there of it when one stands there.
+_STATE = ("begun, no state", "some state", "all state, not told")
+POINTS: dict[str, tuple[str, ...]] = {
+    "STATE_BEFORE": _STATE,
+    "STATE_WRITTEN": _STATE,
+    "STATE_AFTER": _STATE,
+    "COMMITS_BEFORE": ("told, not committed",),
+    "COMMITS_WRITTEN": ("told, not committed",),
+    "COMMITS_LINKED": ("between epochs",),
+    "COMMITS_AFTER": ("between epochs",),
+}
+# Others that pass there before: files of state, or commits.
+MOST_BEFORE = 3
 # From the file that was waited for to the kill, so that it comes at any time of an epoch.
 LONGEST_S = 0.3
 
@@ -40,18 +56,21 @@ class Result:
     seed: int
     kills: int = 0
     hit: Counter[str] = field(default_factory=Counter)
+    # Of operators that were killed in their commit the place.
+    inside: dict[str, str] = field(default_factory=dict)
     epochs: int = 0
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
 
     def line(self) -> str:
         hit = ", ".join(f"{where} {count}" for where, count in sorted(self.hit.items())) or "none"
+        hit += f"; in their commits {len(self.inside)} operators"
         verdict = "ok" if not self.faults else f"{len(self.faults)} FAULTS, first: {self.faults[0]}"
         return f"seed {self.seed}: {self.kills} kills, {self.epochs} epochs, {self.seconds:.0f} s; hit {hit}: {verdict}"
 
 
 def crash(folder: Path, names: Sequence[str], seed: int, *, kills: int, count: int) -> Result:
-    """The named specimens, each in its part of the folder, killed and started again so many times, over so many
+    """The named specimens, each in its part of the folder, killed in their commits and so many times more, over so many
     epochs."""
     draw, began, result = random.Random(seed), time.monotonic(), Result(seed)
     parts = made(draw, count)
@@ -59,10 +78,14 @@ def crash(folder: Path, names: Sequence[str], seed: int, *, kills: int, count: i
         (folder / name).mkdir(parents=True)
         for number, part in enumerate(parts):
             write(folder / name, number, part)
-    for _ in range(kills):
+    for several in _several(draw.sample(names, len(names)), len(POINTS)):
+        _kill_inside(folder, dict(zip(several, draw.sample(list(POINTS), len(several)), strict=True)), draw, result)
+    for number in range(kills if not result.faults else 0):
         # An epoch is begun, writes the state of two partitions, and is committed. The first of these may be of one that
         # is done again.
-        reached = _files(folder, names) + draw.randint(1, 4 * count * len(names) // (kills + 1))
+        there = _files(folder, names)
+        left = max(4 * len(parts) * len(names) - there, 1)
+        reached = there + draw.randint(1, max(left // (kills - number + 1), 1))
         # In another order each time: whoever is started first has come furthest when it is hit.
         child = _started(folder, draw.sample(names, len(names)))
         try:
@@ -88,6 +111,39 @@ def crash(folder: Path, names: Sequence[str], seed: int, *, kills: int, count: i
     return result
 
 
+def _several(names: list[str], most: int) -> list[list[str]]:
+    return [names[first : first + most] for first in range(0, len(names), most)]
+
+
+def _kill_inside(folder: Path, places: Mapping[str, str], draw: random.Random, result: Result) -> None:
+    """Kills them when each stands at its place, where it waits for the others."""
+    points = Points(folder / FAIL_POINTS)
+    points.clear()
+    for name, point in places.items():
+        (points.folder / point).write_text(f"/{name}/checkpoint/\n{draw.randint(0, MOST_BEFORE)}\n")
+
+    def there() -> bool:
+        return all(points.reached(point) is not None for point in places.values())
+
+    child = _started(folder, list(places))
+    try:
+        until(lambda: there() or child.poll() is not None, f"{places}", LIMIT_S)
+        ended = child.poll() is not None
+    finally:
+        _kill(folder, child)
+    away = [f"{name} never came to {point}" for name, point in places.items() if points.reached(point) is None]
+    points.clear()
+    result.faults += [f"{words}: {_words(folder)}" for words in away]
+    if ended or away:
+        return
+    result.kills += 1
+    result.inside |= places
+    for name, point in places.items():
+        result.hit[point] += 1
+        if (where := _where(folder / name)) not in POINTS[point]:
+            result.faults.append(f"{name} stood at {point}, and was {where}")
+
+
 def _faults(folder: Path, names: Sequence[str], parts: list[Part]) -> list[str]:
     return [f"{name}: {fault}" for name in names for fault in SPECIMENS[name].faults(folder / name, parts)]
 
@@ -100,7 +156,7 @@ def _started(folder: Path, names: Sequence[str]) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
-            env=environ(),
+            env=environ({VARIABLE: str(folder / FAIL_POINTS)}),
             start_new_session=True,
         )
 
@@ -177,7 +233,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=list(SPECIMENS), help=f"which of {', '.join(SPECIMENS)}")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--kills", type=int, default=5, help="of each seed's process")
+    parser.add_argument("--kills", type=int, default=5, help="of each seed, beside those in commits")
     parser.add_argument("--epochs", type=int, default=14, help="that each query has")
     args = parser.parse_args()
     if args.run:
@@ -191,7 +247,7 @@ def main() -> int:
         for fault in result.faults[1:]:
             print(f"  {fault}")
         failed += bool(result.faults)
-        totals += result.hit + Counter(kills=result.kills)
+        totals += result.hit + Counter({"kills": result.kills, "in commits": len(result.inside)})
         if not result.faults:
             shutil.rmtree(folder)
     print(json.dumps({"crash": "kernel", "seeds": args.seeds, "failed": failed, **totals}))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace.capture import CapturedTable
 from millrace.capture.database import Column
@@ -46,6 +48,14 @@ class Part(NamedTuple):
     events: list[Event]
     changes: list[latest.Change]
     began: int = 0
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A model, and what it gives of an epoch with this watermark (µs)."""
+
+    model: Any
+    epoch: Callable[[Part, int], list[Any]]
 
 
 def us(moment: datetime) -> int:

@@ -20,8 +20,8 @@ from millrace.kernel import signed
 from millrace.model import latest
 from millrace.model import signed as bags
 from tests.kernel.chains import CHAINS
-from tests.kernel.parts import LAG_S, START, Event, Part, changed, us, write
-from tests.kernel.specimens import SECOND, SPECIMENS, Specimen, Twin
+from tests.kernel.parts import LAG_S, START, Event, Part, Twin, changed, us, write
+from tests.kernel.specimens import SECOND, SPECIMENS, Specimen
 from tests.rotation import todays
 
 pytestmark = pytest.mark.spark
@@ -150,8 +150,9 @@ def _as_of(rows: DataFrame, records: DataFrame) -> DataFrame:
     return found.where(F.length("long") == LONG)
 
 
+LONGER = ("lookback", "match", "players", "latest", "window", "session", "slices", "sketches", "top")
 LARGE = {
-    **{name: long_texts(SPECIMENS[name]) for name in ("lookback", "match", "players", "latest", "window")},
+    **{name: long_texts(SPECIMENS[name]) for name in LONGER},
     "as_of": replace(SPECIMENS["as_of"], build=_as_of),
     "signed": Specimen(_signed, _signed_row, _signed_twin),
 }

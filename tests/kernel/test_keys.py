@@ -27,8 +27,9 @@ from millrace.kernel import signed
 from millrace.kernel.calling import unpacked
 from millrace.model import as_of, joins, latest
 from millrace.model import signed as bags
-from tests.kernel.parts import START, TABLE, Event, Part, us, write
-from tests.kernel.specimens import SECOND, SPECIMENS, Specimen, Twin, paired
+from tests.kernel.beside import paired
+from tests.kernel.parts import START, TABLE, Event, Part, Twin, us, write
+from tests.kernel.specimens import SECOND, SPECIMENS, Specimen
 from tests.rotation import seeded, todays
 
 pytestmark = pytest.mark.spark
@@ -244,7 +245,8 @@ def _join_rows(part: Part) -> tuple[list[joins.Row], list[joins.Row]]:
 
 
 BY_KEY = {
-    name: as_typed(name) for name in ("lookback", "match", "top", "players", "latest", "dedup", "window", "session")
+    name: as_typed(name)
+    for name in ("lookback", "match", "top", "players", "latest", "dedup", "window", "session", "sketches")
 }
 OF_BOTH = {
     "as_of": Specimen(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -13,11 +16,14 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql.types import DecimalType, LongType, StringType, StructField, StructType, TimestampType
 
-from millrace.config import Settings
+from millrace import config
+from millrace.config import Lake, Secret, Settings
 from millrace.lakehouse import Committed, LakeTable, Note
 from millrace.lakehouse.asking import asked
 
-FORMATS = ("delta", pytest.param("iceberg", marks=pytest.mark.server))
+IN_S3 = "delta in S3"
+ON_DISK = ("delta", pytest.param("iceberg", marks=pytest.mark.server))
+FORMATS = (*ON_DISK, pytest.param(IN_S3, marks=[pytest.mark.server, pytest.mark.turn(1, 3)]))
 COLUMNS = StructType(
     [
         StructField("id", LongType()),
@@ -28,6 +34,23 @@ COLUMNS = StructType(
 )
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _numbers = itertools.count(1)
+
+
+def project_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> Settings:
+    """A project of one's own for tables of this kind; Iceberg's catalog is the shared PostgreSQL's, and the bucket the
+    shared S3's."""
+    found = config.load(folder)
+    if kind == "delta":
+        return found
+    if kind == IN_S3:
+        shared: Settings = request.getfixturevalue("bucket")
+        return replace(found, lake=replace(shared.lake, bucket=f"{shared.lake.bucket}/own{uuid.uuid4().hex[:8]}"))
+    url = request.getfixturevalue("postgres").rpartition("/")[0] + "/millrace"
+    return replace(found, lake=Lake(catalog=Secret("lake.catalog", url)))
+
+
+def format_of(kind: str) -> str:
+    return kind.partition(" ")[0]
 
 
 def file_of(table: LakeTable, ids: Iterable[int], region: str | None = "north", more: str | None = None) -> str:
@@ -42,8 +65,9 @@ def file_of(table: LakeTable, ids: Iterable[int], region: str | None = "north", 
     }
     if more is not None:
         columns["more"] = pyarrow.array([more] * len(keys))
-    (table.folder / path).parent.mkdir(parents=True)
-    parquet.write_table(pyarrow.table(columns), table.folder / path)
+    place = table.place
+    place.make(path.rpartition("/")[0])
+    parquet.write_table(pyarrow.table(columns), place.arrow(path), filesystem=place.filesystem)
     return path
 
 

@@ -1,5 +1,6 @@
-"""Random epochs of a table's changes into a lake table, with repeats, failures, compactions and columns that come and
-grow in between; then every version is compared with what the table was at that place.
+"""Random epochs into a lake table, of a table's changes by key or of rows that are added, with repeats, failures,
+compactions and columns that come and grow in between; then every version is compared with what the table was at that
+place.
 
     python -m tests.lakehouse.fuzz --seeds 20 --epochs 12        (make fuzz-lake SEEDS=20)
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import random
 import sys
 import tempfile
@@ -40,13 +42,15 @@ class Broken(Exception):
 
 @dataclass
 class Fuzz:
-    """`state` is what the table is: by key its columns and its place in the log. `versions` is what it was."""
+    """`state` is what the table is: by key its columns and its place in the log; where rows are added, by their number.
+    `versions` is what it was. An epoch that is written twice shows only where rows are added: keys hide it."""
 
     spark: SparkSession
     settings: Settings
     folder: Path
     kind: Any
     seed: int
+    keyed: bool = True
     state: dict[int, dict[str, Any]] = field(default_factory=dict)
     versions: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)
     number: int = 0
@@ -55,11 +59,11 @@ class Fuzz:
     writer: Writer | None = None
 
     def __post_init__(self) -> None:
-        self.draw = random.Random(f"{self.kind} {self.seed}")
+        self.draw = random.Random(f"{self.kind} {self.seed}" + ("" if self.keyed else " rows"))
         self.sink: Lake = lake(
-            f"fuzz_{self.kind}_{self.seed}",
+            f"fuzz_{self.kind}_{self.seed}" + ("" if self.keyed else "_rows"),
             format=self.kind,
-            key="id",
+            key="id" if self.keyed else None,
             partition_by=self.draw.choice(["", "region"]) or (),
         )
         self.columns = {"id": "int", "region": "string", "amount": "decimal(6,2)"}
@@ -83,8 +87,11 @@ class Fuzz:
             self.write(rows)  # as after a crash before the flow knew
 
     def changes(self) -> dict[int, dict[str, Any] | None]:
-        """By key the row that it now has, or None."""
+        """By key the row that it now has, or None; or rows that are added, alike ones too."""
         found: dict[int, dict[str, Any] | None] = {}
+        if not self.keyed:
+            first = self.offset + 1
+            return {first + n: self.row(self.draw.randrange(KEYS)) for n in range(self.draw.randint(0, MOST_CHANGES))}
         # Mostly what is new, sometimes anything.
         newest = self.draw.random() < 0.5
         for _ in range(self.draw.randint(0, MOST_CHANGES)):
@@ -113,7 +120,7 @@ class Fuzz:
         for key, row in changes.items():
             self.offset += 1
             given = row if row is not None else self.state.get(key, {"id": key})
-            if row is not None:
+            if row is not None and self.keyed:
                 row[VERSION] = self.offset
             rows.append((*(given.get(name) for name in self.columns), 1 if row is not None else -1, self.offset))
         words = [f"{name} {kind}" for name, kind in self.columns.items()]
@@ -122,7 +129,7 @@ class Fuzz:
     def write(self, rows: DataFrame) -> None:
         """By one writer until the columns change, with another measure of what is small and what is much."""
         ranges = f'[{{"items":{{"0":[{self.number},{self.number + 1}]}}}}]'
-        feed = Feed(rows.drop(DIFF, VERSION).schema, ("id",), True)
+        feed = self._feed(rows)
         if self.writer is None or feed != self.feed:
             self.shut()
             self.feed, self.writer = feed, self.sink.open(self.settings, FLOW, feed, self.folder / self.sink.name)
@@ -192,14 +199,16 @@ class Fuzz:
         return found
 
     def orphans(self, table: LakeTable) -> list[str]:
-        with contextlib.closing(self.sink.open(self.settings, FLOW, self._feed(), self.folder / self.sink.name)):
+        with contextlib.closing(
+            self.sink.open(self.settings, FLOW, self._feed(self.frame({})), self.folder / self.sink.name)
+        ):
             pass  # which removes what was left
         known = {each.note.folder for each in table.versions() if each.note is not None}
         folders = {f"{FLOW}/{name}" for name in table.place.names(f"data/{FLOW}")}
         return [f"{self.kind} {self.seed}: {each} is in no version" for each in folders - known]
 
-    def _feed(self) -> Feed:
-        return Feed(self.frame({}).drop(DIFF, VERSION).schema, ("id",), True)
+    def _feed(self, rows: DataFrame) -> Feed:
+        return Feed(rows.drop(DIFF, VERSION).schema, self.sink.key, self.keyed)
 
 
 @contextlib.contextmanager
@@ -250,10 +259,11 @@ def main() -> None:
             settings = in_bucket(settings, "mill/fuzz") if args.s3 else settings
             spark = session(settings, "local[2]", "fuzz")
             for seed in range(args.first, args.first + args.seeds):
-                for kind in ("delta", "iceberg"):
-                    fuzz = Fuzz(spark, settings, Path(name) / "own", kind, seed)
+                for kind, keyed in itertools.product(("delta", "iceberg"), (True, False)):
+                    fuzz = Fuzz(spark, settings, Path(name) / "own", kind, seed, keyed)
                     wrong += (found := fuzz.run(args.epochs))
-                    print(f"{kind} {seed}: {len(fuzz.versions)} epochs, {found or 'right'}", flush=True)
+                    sort = "keys" if keyed else "rows"
+                    print(f"{kind} {seed}, {sort}: {len(fuzz.versions)} epochs, {found or 'right'}", flush=True)
             close(spark)
     sys.exit("\n".join(wrong) or 0)
 

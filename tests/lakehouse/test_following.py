@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from millrace import config
-from millrace.config import Lake, Secret, Settings
+from millrace.config import Settings
 from millrace.errors import LakeFollowingGap, LakeNotAppended
 from millrace.lakehouse import Catalog, LakeTable
 from millrace.lakehouse.compacting import compact
 from millrace.lakehouse.following import HEADER, Following, Mark, _plain
 from millrace.lakehouse.retention import forget
 from millrace.log import Log
-from tests.lakehouse.filled import COLUMNS, epoch, file_of
+from tests.lakehouse.filled import COLUMNS, IN_S3, epoch, file_of, format_of, project_of
 from tests.rotation import today, todays
 
 pytestmark = pytest.mark.server
@@ -27,11 +27,10 @@ pytestmark = pytest.mark.server
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=todays(("iceberg", "delta"), 1))
-def table(request: pytest.FixtureRequest, tmp_path: Path, postgres: str) -> Iterator[LakeTable]:
-    url = postgres.rpartition("/")[0] + "/millrace"
-    settings = replace(config.load(tmp_path), lake=Lake(catalog=Secret("lake.catalog", url)))
-    found = Catalog(settings).table(f"followed{next(_numbers)}_{request.param}", request.param)
+@pytest.fixture(params=todays(("iceberg", "delta", IN_S3), 1))
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LakeTable]:
+    settings = project_of(request.param, tmp_path, request)
+    found = Catalog(settings).table(f"followed{uuid.uuid4().hex[:8]}", format_of(request.param))
     found.create(COLUMNS, ())
     yield found
     found.close()

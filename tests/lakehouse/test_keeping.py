@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,14 @@ from millrace.engine.plan import flows_of
 from millrace.engine.running import TRIGGER, _pace
 from millrace.errors import DurationInvalid, OptionInvalid
 from millrace.flow import App
-from millrace.lakehouse import Catalog, Committed, LakeTable
+from millrace.lakehouse import Catalog, Committed, LakeTable, Note
 from millrace.lakehouse.compacting import AT_ONCE_FILES, debt
+from millrace.sinks.contract import Feed
 from millrace.sinks.function import function
 from millrace.sinks.lake import Lake, lake
 from millrace.sinks.lake_keeping import Keeping
 from tests.command import until
-from tests.lakehouse.filled import FORMATS, epoch, file_of, ids
+from tests.lakehouse.filled import COLUMNS, FORMATS, epoch, file_of, ids
 
 PLACE = "flow.compacted"
 
@@ -61,7 +63,7 @@ def test_files_are_written_together_while_epochs_go_on(project: Settings, made: 
     # An epoch is being written, which holds the turn: what is written together waits, and then follows on it.
     turn = threading.Lock()
     with turn, begun(found := keeping(project, made, turn)):
-        until(lambda: list((made.folder / "data" / PLACE).glob("*/*.parquet")), "files that were written together", 60)
+        until(lambda: made.place.files(f"data/{PLACE}"), "files that were written together", 60)
         epoch(made, 2, [file_of(made, [100])])
         turn.release()
         try:
@@ -74,7 +76,7 @@ def test_files_are_written_together_while_epochs_go_on(project: Settings, made: 
     assert (note.epoch, note.own is not None) == (2, True)
     assert ids(project, made) == [*range(AT_ONCE_FILES), 100]
     assert found.history_bytes is not None
-    assert len(list((made.folder / "data" / PLACE).iterdir())) == 1
+    assert len(made.place.names(f"data/{PLACE}")) == 1
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -97,7 +99,39 @@ def test_what_an_epoch_replaced_meanwhile_is_left_alone(
     assert beaten
     assert ids(project, made) == [*range(2, AT_ONCE_FILES), 50, 51]
     assert made.load()
-    assert not list((made.folder / "data" / PLACE).glob("*")), "nothing came of it, and nothing is left"
+    assert not made.place.names(f"data/{PLACE}"), "nothing came of it, and nothing is left"
+
+
+@pytest.mark.parametrize("kind", ["delta"])
+def test_who_is_left_behind_in_a_commit_finds_its_files(
+    project: Settings, made: LakeTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A writer that cannot wait is followed by another, which removes what attempts left: not what may yet be named."""
+    for number in range(AT_ONCE_FILES):
+        path = file_of(made, [number])
+        note = Note("flow", number, "[]", path.removeprefix("data/").rpartition("/")[0])
+        made.commit(Committed(note, [path]))
+    committed, came, goes_on = type(made).commit, threading.Event(), threading.Event()
+
+    def commit(table: LakeTable, what: Committed) -> None:
+        came.set()
+        assert goes_on.wait(60)
+        committed(table, what)
+
+    monkeypatch.setattr(type(made), "commit", commit)
+    monkeypatch.setattr("millrace.sinks.lake_keeping.END_S", 0.1)
+    left = keeping(project, made)
+    left.after(AT_ONCE_FILES)
+    assert came.wait(60)
+    left.end()
+    sink = lake(made.name, format="delta")
+    writer = sink.open(project, "flow", Feed(COLUMNS), tmp_path / "beside")
+    goes_on.set()
+    left.join(60)
+    writer.close()
+    assert made.load()
+    assert len(made.files()) == 1
+    assert ids(project, made) == [*range(AT_ONCE_FILES)]
 
 
 @pytest.mark.parametrize("kind", ["delta"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,25 @@ from pyspark.sql.types import StringType, StructField
 
 from millrace import config
 from millrace.config import Lake, Secret
-from millrace.errors import LakeCatalogUnreachable, LakeConflict
+from millrace.errors import (
+    LakeCatalogFailed,
+    LakeCatalogRefused,
+    LakeCatalogUnreachable,
+    LakeConflict,
+    LakeTableAway,
+)
 from millrace.lakehouse import Catalog
 from millrace.lakehouse.compacting import compact
+from tests.command import millrace
 from tests.lakehouse.filled import COLUMNS, epoch, file_of, ids
-from tests.lakehouse.rest import rest_catalog
+from tests.lakehouse.rest import guarded, rest_catalog
 
 pytestmark = pytest.mark.server
 
 
-def test_a_catalog_by_rest_keeps_the_same_promises(postgres: str, tmp_path: Path) -> None:
+def test_a_catalog_by_rest_keeps_the_same_promises(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project, name = config.load(tmp_path), f"by_rest_{uuid.uuid4().hex[:8]}"
     with rest_catalog(postgres.rpartition("/")[0] + "/millrace", tmp_path) as url:
         settings = replace(project, lake=Lake(catalog=Secret("lake.catalog", url)))
@@ -46,5 +56,41 @@ def test_a_catalog_by_rest_keeps_the_same_promises(postgres: str, tmp_path: Path
             assert ids(settings, table, lambda each: each.versions()[1]) == [1, 2, 3]
             assert [each.number for each in table.versions()] == [1, 2, 3, 4, 5]
         assert Catalog(settings).names() == [name]
+        refuses_without_its_token(tmp_path, url, name, monkeypatch)
     with pytest.raises(LakeCatalogUnreachable, match="does not answer"):
         Catalog(settings).table(name, "iceberg").load()
+
+
+def refuses_without_its_token(folder: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog behind a door. The token is the environment's, and in no sentence, not even where the door repeats it
+    (here: to the library's own errors)."""
+    token, wrong = uuid.uuid4().hex, uuid.uuid4().hex
+    with guarded(url, token) as door:
+        (folder / "millrace.toml").write_text(f'[lake]\ncatalog = "{door}"\ntoken = "env:CATALOG_TOKEN"\n')
+        settings = config.load(folder)
+        monkeypatch.setenv("CATALOG_TOKEN", token)
+        with contextlib.closing(Catalog(settings).table(name, "iceberg")) as table:
+            assert table.load()
+            epoch(table, 4, [file_of(table, [6], more="y")])
+        assert ids(settings, table) == [1, 2, 3, 4, 5, 6]
+        with pytest.raises(LakeCatalogUnreachable, match="does not answer") as said:
+            Catalog(settings).table("unwell", "iceberg").load()
+        assert token not in "".join(traceback.format_exception(said.value))
+        for unfit, error in (
+            ("unwell", LakeCatalogUnreachable),
+            ("undone", LakeCatalogFailed),
+            ("unspaced", LakeCatalogFailed),
+            ("taken", LakeTableAway),
+        ):
+            with contextlib.closing(Catalog(settings).table(unfit, "iceberg")) as table, pytest.raises(error) as said:
+                table.create(COLUMNS, ())
+            assert token not in "".join(traceback.format_exception(said.value)), unfit
+        monkeypatch.setenv("CATALOG_TOKEN", wrong)
+        with pytest.raises(LakeCatalogRefused, match="the token is wrong or has expired") as told:
+            Catalog(settings).table(name, "iceberg")
+        assert wrong not in "".join(traceback.format_exception(told.value))
+        (folder / "millrace.toml").write_text(f'[lake]\ncatalog = "{door}"\n')
+        done = millrace("lake", "query", f"SELECT * FROM {name}", cwd=folder)
+        assert done.returncode == 1
+        assert "MR-LAKE-CATALOG-REFUSED" in done.stderr
+        assert "it wants a token, and none is given" in done.stderr

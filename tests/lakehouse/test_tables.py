@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,12 +27,12 @@ from millrace.errors import (
     LakeTableUnknown,
     LakeVersionUnknown,
 )
-from millrace.lakehouse import Catalog, Committed, LakeTable, asking, compacting, moments
+from millrace.lakehouse import Catalog, Committed, LakeTable, Note, asking, catalog, compacting, moments
 from millrace.lakehouse.asking import asked
-from millrace.lakehouse.positions import ends_at
+from millrace.lakehouse.positions import ends_at, freshness_s
 from millrace.lakehouse.retention import forget
 from millrace.log import Log
-from tests.lakehouse.filled import FORMATS, epoch, file_of, ids
+from tests.lakehouse.filled import COLUMNS, FORMATS, IN_S3, ON_DISK, epoch, file_of, ids
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -110,7 +112,7 @@ def test_small_files_of_a_divided_table_are_written_together(
     assert note is not None
     assert note.own is not None
     assert replace(note, own=None) == before
-    assert (made.folder / "data" / note.own).name.startswith(f"{made.version}-"), "called by the version it became"
+    assert note.own.rpartition("/")[2].startswith(f"{made.version}-"), "called by the version it became"
     assert len(made.files()) == 4
     assert ids(project, made) == [1, 2, 3, 4, 5, 6]
     with asked(project, f"SELECT region, sum(amount) AS total, max(more) AS more FROM {made.name} GROUP BY 1") as found:
@@ -125,11 +127,54 @@ def test_small_files_of_a_divided_table_are_written_together(
         committed(made, Committed(made.note(), epoch_files))
         with pytest.raises(LakeConflict):
             compacting.compact(made)
-    assert len(list((made.folder / "data" / compacting.FOLDER).iterdir())) == 2, "what was not committed is not left"
+    assert len(made.place.names(f"data/{compacting.FOLDER}")) == 2, "what was not committed is not left"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_stay_of_a_commit_whose_answer_is_lost(
+    project: Settings, made: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that went in that moment, somebody's Ctrl-C; or a store that was asked again, and says that another was
+    first."""
+    committed = type(made).commit
+    for number, error in enumerate(
+        (LakeCatalogUnreachable(reason="it went"), KeyboardInterrupt(), LakeConflict(table=made.name, reason="first"))
+    ):
+        epoch(made, number, [file_of(made, [2 * number]), file_of(made, [2 * number + 1])])
+
+        def commit(table: LakeTable, what: Committed, error: BaseException = error) -> None:
+            committed(table, what)
+            raise error
+
+        with monkeypatch.context() as patch, contextlib.suppress(LakeCatalogUnreachable, KeyboardInterrupt):
+            patch.setattr(type(made), "commit", commit)
+            compacting.compact(made)
+        assert made.load()
+        assert len(made.files()) == 1
+        assert ids(project, made) == [*range(2 * number + 2)]
 
 
 def _beaten(table: LakeTable, _: Committed) -> None:
     raise LakeConflict(table=table.name, reason="somebody else committed first")
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_what_a_commit_names_is_on_the_disk_before_it(made: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    sync = os.fsync
+
+    def seen(descriptor: int) -> None:
+        sync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    for number in range(2):
+        epoch(made, number, [file_of(made, [number])])
+    compacting.compact(made)
+    (file,) = made.files()
+    assert "compacted" in file.path
+    names = [made.folder / file.path, *(made.folder / file.path).parents]
+    assert {path.stat().st_ino for path in names[: names.index(made.folder) + 1]} <= synced
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -142,13 +187,46 @@ def test_what_is_let_go_is_said_and_what_is_left_is_whole(project: Settings, mad
     assert ids(project, made, lambda table: moments.numbered(table, version)) == [0, 1, 2]
     coming = file_of(made, [10])  # somebody is about to commit it
     assert forget(made, datetime.now(UTC) + timedelta(seconds=1)) == 1
-    assert not (made.folder / first).exists()
+    assert made.place.seen(first) is None
     assert ids(project, made) == [9]
     with pytest.raises(LakeVersionUnknown, match=r"its files were let go|it has \d+ to \d+"):
         moments.numbered(made, version)
     epoch(made, 2, [coming])
     assert ids(project, made) == [9, 10]
     assert made.note().epoch == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["delta", pytest.param(IN_S3, marks=[pytest.mark.server, pytest.mark.turn(2, 3)])])
+def test_a_table_is_brought_to_the_newest_and_opened_only_if_it_is_another(
+    project: Settings, made: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch(made, 0, [file_of(made, [1])])
+    with Catalog(project).opened(made.name) as other:
+        epoch(other, 1, [file_of(other, [2])])
+
+    def again(*_: Any, **__: Any) -> None:
+        raise AssertionError("it is opened again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("deltalake.DeltaTable.__init__", again)
+        assert made.load()
+        assert made.load()
+    assert (made.version, len(made.files())) == (2, 2)
+    made.place.remove_folder("_delta_log")
+    assert not made.load()
+    # As many commits later it is another table.
+    with contextlib.closing(Catalog(project).table(made.name, "delta")) as other:
+        other.create(COLUMNS, ())
+        for number in range(2):
+            epoch(other, number, [file_of(other, [10 + number])])
+        assert made.load()
+        assert {each.path for each in made.files()} == {each.path for each in other.files()}
+        other.place.remove_folder("_delta_log")
+        other.create(COLUMNS, ())
+        for number in range(2):
+            epoch(other, number, [file_of(other, [20 + number, 5])])
+        assert made.load()
+        assert {each.path for each in made.files()} == {each.path for each in other.files()}
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -161,12 +239,12 @@ def test_a_version_is_kept_to_the_second_and_other_programs_are_told(project: Se
     oldest, middle, *_ = versions = made.versions()[-4:]
     # Just before the third came, the second was the table: it stays, and so do all that followed.
     assert forget(made, versions[2].at - timedelta(milliseconds=1)) == 1
-    assert [(made.folder / each).exists() for each in files] == [False, True, True, True]
+    assert [made.place.seen(each) is not None for each in files] == [False, True, True, True]
     for place, each in enumerate(versions[1:], 1):
         assert ids(project, made, lambda table, each=each: moments.numbered(table, each.number)) == [place]  # type: ignore[misc]
     with pytest.raises(LakeVersionUnknown):
         moments.numbered(made, oldest.number)
-    assert not (made.folder / files[0]).parent.exists(), "nor does an empty folder stay"
+    assert not made.place.has_folder(files[0].rpartition("/")[0]), "nor does an empty folder stay"
     assert made.versions()[0].number == middle.number, "what is known begins with the oldest that stays"
     made.load()
     assert ids(project, made) == [3]
@@ -186,20 +264,20 @@ def _properties(table: LakeTable) -> dict[str, str]:
     return dict(raw.properties if table.format == "iceberg" else raw.metadata().configuration)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", ON_DISK)
 def test_files_are_named_to_duckdb_where_they_are_the_whole_truth(project: Settings, made: LakeTable) -> None:
     assert asking.words(made) == made.scan(), "of an empty table there is nothing to name"
     first = file_of(made, [1, 2])
     epoch(made, 0, [first])
     then = made.versions()[-1]
-    assert asking.words(made) == f"read_parquet(['{made.folder / first}'])"
+    assert asking.words(made) == f"read_parquet(['{made.folder / first}'], hive_partitioning = false)"
     assert ids(project, made) == [1, 2]
     made.add([StructField("more", StringType())])
     assert asking.words(made) == made.scan(), "a file lacks a column"
     with asked(project, f"SELECT more FROM {made.name}") as found:
         assert found.fetchall() == [(None,), (None,)]
     epoch(made, 1, [(second := file_of(made, [3], more="x"))], [first])
-    assert asking.words(made) == f"read_parquet(['{made.folder / second}'])"
+    assert asking.words(made) == f"read_parquet(['{made.folder / second}'], hive_partitioning = false)"
     assert asking.words(made, then) == made.scan(then), "its columns were others"
     assert ids(project, made, lambda _: then) == [1, 2]
 
@@ -222,6 +300,22 @@ def test_queries_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
+@pytest.mark.parametrize(
+    ("error", "wanted", "said"),
+    [
+        (ModuleNotFoundError("No module named 'deltalake'", name="deltalake"), ExtraMissing, "no module deltalake"),
+        (ImportError("pyiceberg needs pyarrow for this"), ExtraMissing, r"pyiceberg needs pyarrow.*millrace\[lake\]"),
+        (ImportError("cannot import name 'x'", name="millrace.lakehouse.table"), ImportError, "cannot import name"),
+    ],
+    ids=["module", "words", "own"],
+)
+def test_what_a_library_lacks_is_to_be_installed_and_what_we_lack_is_a_fault(
+    error: ImportError, wanted: type[Exception], said: str
+) -> None:
+    with pytest.raises(wanted, match=said), catalog.extra():
+        raise error
+
+
 def test_the_catalog_of_iceberg_tables(tmp_path: Path) -> None:
     nobody = replace(
         config.load(tmp_path), lake=Lake(catalog=Secret("lake.catalog", "postgresql://u:pw1@127.0.0.1:1/x"))
@@ -234,6 +328,44 @@ def test_the_catalog_of_iceberg_tables(tmp_path: Path) -> None:
         config.load(tmp_path)
     (tmp_path / "millrace.toml").write_text('[lake]\nfolder = "data"\n')
     assert config.load(tmp_path).lake_folder == tmp_path / "data"
+
+
+@pytest.mark.server
+def test_how_fresh_a_table_is(settings: Settings, tmp_path: Path) -> None:
+    """From the oldest change that the last epoch had read to its version, whatever else was committed since."""
+    log = Log(replace(settings, prefix="fresh"))
+    log.topics.create("orders", partitions=2)
+    table = Catalog(replace(settings, folder=tmp_path)).table("orders", "delta")
+    table.create(COLUMNS, ())
+    now = datetime.now(UTC)
+
+    def change(before_s: float, partition: int) -> None:
+        made_ms = int((now - timedelta(seconds=before_s)).timestamp() * 1000)
+        log.write("orders", {"op": "c", "source": {"ts_ms": made_ms}}, key="1", partition=partition)
+
+    def fresh_s(topic: str, *spans: tuple[int | None, int]) -> tuple[float | None, datetime]:
+        """Of an epoch that read so much; and when its version came."""
+        ranges = json.dumps([{topic: {str(part): span for part, span in enumerate(spans)}}])
+        note = Note("flow", 0, ranges, "flow/0")
+        table.commit(Committed(note, [file_of(table, [1])]))
+        table.commit(Committed(replace(note, own="compacted/0"), same=True))
+        return freshness_s(log, table), table.versions()[-2].at
+
+    for before_s, partition in ((500, 0), (100, 0), (40, 1), (900, 1)):
+        change(before_s, partition)
+    log.write("orders", b"no JSON", partition=0)
+    outside = log.topics.outside("orders")
+    for spans, before_s in ((((None, 1), (0, 1)), 500), (((1, 2), (1, 1)), 100), (((2, 2), (1, 2)), 900)):
+        found_s, at = fresh_s(outside, *spans)
+        assert found_s == pytest.approx((at - now).total_seconds() + before_s, abs=0.002)
+    (record,) = log.read("orders", 2, partition=0)
+    found_s, at = fresh_s(outside, (2, 3), (2, 2))
+    assert record.time is not None
+    assert found_s == (at - record.time).total_seconds()
+    for topic, spans_of_none in ((outside, ((3, 3), (2, 2))), ("gone", ((0, 3),))):
+        assert fresh_s(topic, *spans_of_none)[0] is None
+    table.commit(Committed(Note("flow", 1, "[1]", "flow/1")))
+    assert freshness_s(log, table) is None
 
 
 @pytest.mark.server

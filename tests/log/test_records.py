@@ -127,12 +127,22 @@ def test_a_record_up_to_the_limit_is_written(log: Log, make_topic: Callable[...,
     assert [record.value for record in log.read(name)] == [value]
 
 
+def refused(log: Log, name: str, value: bytes) -> bool:
+    """Whether the broker does not take it: what the controller has noted, it does a moment later."""
+    heard: list[object] = []
+    producer = Producer({"bootstrap.servers": log.address})
+    producer.produce(log.topics.outside(name), value, on_delivery=lambda error, _: heard.append(error))
+    producer.flush(30)
+    return heard[0] is not None  # compared with ==, a KafkaError leaves an exception behind
+
+
 def test_records_that_are_not_acknowledged_are_counted_and_told_once(log: Log, make_topic: Callable[..., str]) -> None:
     name = make_topic()
     writer = log.writer(name)
     writer.write(b"fits")
     writer.flush()
     log.topics.alter(name, config={"max.message.bytes": "1000"})  # which the writer does not know
+    until(lambda: refused(log, name, b"x" * 2_000), "the broker holds itself to it")
     for _ in range(3):
         writer.write(b"x" * 2_000, partition=0)
     with pytest.raises(RecordsUndelivered, match=r"3 of \d+ records were not acknowledged .* 2000 bytes does not fit"):

@@ -22,6 +22,7 @@ from millrace.errors import (
 )
 from millrace.log import Extent, Log
 from millrace.log.topics import size_bytes
+from tests.command import until
 
 pytestmark = pytest.mark.server
 
@@ -86,9 +87,9 @@ def test_configuration_is_changed_and_reset(log: Log, make_topic: Callable[..., 
     name = make_topic(retention="7 days")
     log.topics.alter(name, retention=timedelta(hours=1), compact=False, config={"segment.bytes": "1048576"})
     changed = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.bytes": "1048576"}
-    assert log.topics.describe(name).config == changed
+    until(lambda: log.topics.describe(name).config == changed, "what was changed")
     log.topics.alter(name, retention="forever", reset=["segment.bytes", "cleanup.policy"])
-    assert log.topics.describe(name).config == {"retention.ms": "-1"}
+    until(lambda: log.topics.describe(name).config == {"retention.ms": "-1"}, "what was reset")
 
 
 def test_partitions_are_added_only_when_keys_may_move(log: Log, make_topic: Callable[..., str]) -> None:

@@ -226,7 +226,6 @@ def test_the_oracle_sees_one_that_acknowledges_first(project: Project) -> None:
         all_there(project, 300)
 
 
-@pytest.mark.turn(0, 2)
 def started_again(settings: Settings, server: str) -> None:
     """Twice if need be: every test behind this one needs it, and a machine with too much to do may take its time."""
     try:
@@ -235,6 +234,7 @@ def started_again(settings: Settings, server: str) -> None:
         local.up(settings, (server,))
 
 
+@pytest.mark.turn(0, 2)
 def test_kills_of_the_drain_and_of_both_servers_at_any_moment(project: Project, settings: Settings) -> None:
     chance = random.Random(today())
     total = 8_000

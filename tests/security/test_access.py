@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from millrace.config import Listen, Serve, Settings
 from millrace.errors import ServeUnguarded
+from millrace.serve import gate, server
 from millrace.serve.routes import ROUTES, SOCKETS
 from millrace.serve.server import Server
 from millrace.serve.tokens import Tokens
@@ -174,6 +178,27 @@ def test_revocation_closes_open_sockets_and_no_others(guarded: Guarded) -> None:
         staying.until_lsn(lsn)
 
 
+def test_a_token_that_expires_closes_its_socket(guarded: Guarded) -> None:
+    path = "/v1/views/revenue/changes"
+    for seconds in (3, 12, 50):  # a busy machine may take longer than that to connect
+        until_ = datetime.now(UTC) + timedelta(seconds=seconds)
+        secret = guarded.tokens.create(f"short {seconds}", ["view:revenue"], until_)
+        try:
+            client = guarded.world.watch(path, additional_headers=_bearer(secret))
+        except InvalidStatus:
+            continue
+        with client, pytest.raises(ConnectionClosed) as closed:
+            client.hear_all()
+        if not client.heard:  # it expired before it was used
+            continue
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, "has expired" in closed.value.rcvd.reason) == (4401, True)
+        answer = guarded.world.get("/v1/views/revenue", secret)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "MR-TOKEN-EXPIRED")
+        return
+    raise AssertionError("it expired before it was used")
+
+
 def test_without_tokens_only_this_machine_is_served(settings: Settings, tmp_path: Path) -> None:
     from dataclasses import replace
 
@@ -233,6 +258,40 @@ def test_requests_and_sockets_have_limits(settings: Settings, postgres: str, tmp
         with httpx.Client(base_url=world.address, headers=_bearer(secret)) as client:
             assert 429 in [client.get("/metrics").status_code for _ in range(60)]
         assert world.get("/metrics", other).status_code == 200, "another's pace is its own"
+
+
+def test_connections_beside_sockets_have_a_limit(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS", 4)
+    with serving(settings, tokens=tmp_path / "tokens.json", sockets=1) as world, contextlib.ExitStack() as open_:
+        assert world.get("/openapi.json").status_code == 200
+        host, _, port = world.address.removeprefix("http://").rpartition(":")
+        held = [open_.enter_context(socket.create_connection((host, int(port)))) for _ in range(5)]
+        until(lambda: world.get("/openapi.json").status_code == 503, "they are counted", 30)
+        for each in held:
+            each.close()
+        until(lambda: world.get("/openapi.json").status_code == 200, "there is room again", 30)
+
+
+def test_guessing_is_slow_and_slows_nobody_else(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "STRANGERS_PER_S", 3)
+    # However slow this machine is: time gives back what was taken.
+    monkeypatch.setattr(gate, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret = tokens.create("a", ["status"])
+    with serving(settings, tokens=tokens.file) as world, httpx.Client(base_url=world.address) as client:
+        said = [client.get("/metrics", headers=_bearer(f"mrt_{number}")) for number in range(60)]
+        assert [answer.json()["error"]["code"] for answer in said[:3]] == ["MR-TOKEN-INVALID"] * 3
+        assert {answer.status_code for answer in said[3:]} == {429}
+        # Neither without a token, nor by a WebSocket, nor as another origin: it is one pace for all of it.
+        assert client.get("/v1/flows").status_code == 429
+        with pytest.raises(InvalidStatus) as refused:
+            world.watch("/v1/topics/notes", origin="https://evil.example")
+        assert refused.value.response.status_code == 429
+        assert client.get("/metrics", headers=_bearer(secret)).status_code == 200
 
 
 def _bearer(secret: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -14,11 +15,14 @@ import httpx
 import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
-from websockets.exceptions import InvalidStatus
+from hypothesis.strategies import sampled_from
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from millrace.config import Settings
-from millrace.serve import handlers, pulling, sockets
+from millrace.config import Endpoint, Secret, Settings
+from millrace.serve import handlers, resume, sockets, waiting
+from millrace.serve.epochs import Filter
 from millrace.serve.routes import described
+from millrace.serve.tokens import Tokens
 from tests.command import until
 from tests.rotation import todays
 from tests.serve.world import World, serving, written
@@ -41,6 +45,26 @@ def world(settings: Settings, postgres: str) -> Iterator[World]:
         yield found
         whole = found.get("/v1/views/revenue").json()["rows"]
         assert [row["region"] for row in whole] == ["north"], "and nothing has changed"
+
+
+@dataclass
+class Guarded:
+    """A server with tokens: one that may do everything, and one that may do something else."""
+
+    world: World
+    mighty: str
+    other: str
+
+
+@pytest.fixture(scope="module")
+def guarded(settings: Settings, postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    tokens = Tokens(tmp_path_factory.mktemp("tokens") / "tokens.json")
+    mighty = tokens.create("mighty", ["view:*", "send:*", "tail:*", "query", "status"])
+    other = tokens.create("other", ["view:nothing"])
+    with serving(settings, tokens=tokens.file) as found, written(found, "revenue") as found.views:
+        found.views["revenue"].write({"region": "north", "orders": 1, "total": 1, "latest": None})
+        found.views["revenue"].applied()
+        yield Guarded(found, mighty, other)
 
 
 def test_injection_in_every_parameter(world: World) -> None:
@@ -80,6 +104,37 @@ def test_injection_in_websockets(world: World) -> None:
         ):
             status = watched(world, path)
             assert status in ((101, 400) if path.startswith("/v1/views/revenue/") else (400, 403, 404)), path
+
+
+def test_injection_in_the_tail_of_a_topic(world: World) -> None:
+    world.log.topics.ensure("notes")
+    with world.watch("/v1/topics/notes") as well:
+        own, _ = resume.place(well.hear()["after"], None)
+        for text in INJECTIONS:
+            written = quote(text, safe="")
+            for path in (f"/v1/topics/notes?after={written}", f"/v1/topics/notes?{written}=1"):
+                assert told(world, path) == "400", path
+        view = resume.after(own, {0: 0}, Filter())
+        assert told(world, f"/v1/topics/notes?after={view}") == "400"
+        # Made up by somebody who knows how they are made: places that are none, and those of other topics.
+        for topic in ("", own, "another", "' OR '1'='1"):
+            for ends in ({}, {0: 10**30}, {10**9: 0}, dict.fromkeys(range(200), 0)):
+                path = f"/v1/topics/notes?after={resume.after(topic, ends, None)}"
+                assert told(world, path) in (("begin", "400") if topic == own else ("gap", "400")), path
+        world.log.write("notes", {"text": "as ever"})
+        while not (records := well.hear().get("records")):
+            pass
+        assert [each["value"] for each in records] == [{"text": "as ever"}]
+
+
+def told(world: World, path: str) -> str:
+    """What a WebSocket hears first, or the status by which it was refused."""
+    try:
+        with world.watch(path) as client:
+            return str(client.hear()["type"])
+    except InvalidStatus as refused:
+        body = bytes(refused.response.body or b"").decode()
+        return str(refused.response.status_code) if "MR-" in body else body
 
 
 def watched(world: World, path: str) -> int:
@@ -183,6 +238,8 @@ def ended(connection: socket.socket, drip: bytes) -> bool:
     return False
 
 
+OPEN = ("/health", "/openapi.json")
+LISTS: dict[str, Any] = {"/v1/views": {"views": []}}
 OPERATIONS = [(path, method) for path, methods in described()["paths"].items() for method in methods]
 
 
@@ -193,12 +250,28 @@ def test_requests_made_up_from_the_openapi(
     world: World, path: str, method: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Right and wrong ones: each is answered as the description says, and none breaks the server."""
+    _made_up(world, path, method, mode, monkeypatch, [None])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("path", "method"), todays(OPERATIONS, 2))
+def test_made_up_requests_to_a_server_with_tokens(
+    guarded: Guarded, path: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a token that may do everything, with one that may do nothing of it, with a wrong one and without."""
+    tokens = [guarded.mighty, None] if path in OPEN else [guarded.mighty, guarded.other, f"mrt_{CANARY}", None]
+    _made_up(guarded.world, path, method, "positive", monkeypatch, tokens)
+
+
+def _made_up(
+    world: World, path: str, method: str, mode: str, monkeypatch: pytest.MonkeyPatch, tokens: list[str | None]
+) -> None:
     import schemathesis
     from schemathesis import GenerationMode
     from schemathesis.specs.openapi import checks
 
-    monkeypatch.setattr(pulling, "WAIT_S", 0.05)
-    monkeypatch.setattr(pulling, "LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(waiting, "WAIT_S", 0.05)
+    monkeypatch.setattr(waiting, "LONGEST_WAIT_S", 0.05)
     told = described()
     for parameter in told["paths"][path][method]["parameters"]:
         if parameter["name"] == "name":  # otherwise hardly one would get past it
@@ -210,34 +283,67 @@ def test_requests_made_up_from_the_openapi(
     held = [checks.status_code_conformance, checks.content_type_conformance, checks.response_schema_conformance]
 
     @settings(max_examples=20, database=None, suppress_health_check=list(HealthCheck))
-    @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
-    def call(case: Any) -> None:
-        response = case.call(base_url=world.address, timeout=60)
+    @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)), token=sampled_from(tokens))
+    def call(case: Any, token: str | None) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        response = case.call(base_url=world.address, timeout=60, headers=headers)
         assert response.status_code != 500, response.text
+        if path in LISTS and len(tokens) > 1 and token == tokens[1] and response.status_code == 200:
+            assert response.json() == LISTS[path], "it lists what one may read, which is nothing"
+        elif len(tokens) > 1 and token != tokens[0] and path not in OPEN:
+            assert response.status_code in (401, 403, 429), response.text
         case.validate_response(response, checks=held)
 
     call()
 
 
 def test_no_secret_is_said_or_logged(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    guarded: Guarded, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A password of the store, a token and what others send turn up in no answer and no line of the log."""
-    from dataclasses import replace
-
-    from millrace.config import Endpoint, Secret
-
+    """A password of the store, tokens, right and wrong ones, and what others send turn up in no answer and no line of
+    the log."""
     monkeypatch.setenv("CANARY_URL", f"postgresql://nobody:{CANARY}@127.0.0.1:1/none")
+    world = guarded.world
+    world.log.topics.ensure("notes")
     own = replace(world.settings, views=Endpoint(Secret("views.url", "env:CANARY_URL")))
+    wrong = f"mrt_{CANARY}"
     said = []
-    with caplog.at_level(logging.DEBUG), serving(own, world.app, prefix=own.prefix) as other:
-        for path in ("/health", "/v1/views", "/v1/views/revenue", "/v1/lag", "/metrics", "/openapi.json"):
-            answer = other.get(path, f"mrt_{CANARY}")
-            said.append(answer.text)
-            assert answer.status_code in (200, 503), answer.text
-        said.append(other.post("/v1/query", {"sql": "SELECT 1"}).text)
-        said.append(other.post("/v1/topics/notes", {"text": 1, "password": CANARY}).text)
+    with caplog.at_level(logging.DEBUG), serving(own, world.app, prefix=own.prefix, tokens=own.tokens) as other:
+        for token, statuses in ((guarded.mighty, (200, 503)), (guarded.other, (403, 503)), (wrong, (401,))):
+            for path in ("/v1/views/revenue", "/v1/views/revenue/north", "/v1/lag", "/metrics", "/v1/flows"):
+                answer = other.get(path, token)
+                said.append(answer.text + str(answer.headers))
+                assert answer.status_code in statuses, (path, answer.text)
+            for path in ("/v1/views/revenue/changes", "/v1/topics/notes"):
+                said.append(_hung_up(other, path, token))
+            said.append(other.get("/health", token).text)
+            said.append(other.get("/v1/views", token).text)
+            said.append(other.post("/v1/query", {"sql": "SELECT 1"}, token).text)
+            said.append(other.post("/v1/topics/notes", {"text": 1, "password": CANARY}, token).text)
+        said.append(other.get(f"/v1/views/revenue?token={guarded.mighty}").text)
+        said.append(other.get("/openapi.json").text)
     assert "MR-VIEW-STORE-UNREACHABLE" in " ".join(said)
-    assert CANARY not in " ".join(said)
-    assert CANARY not in caplog.text
+    assert "MR-TOKEN-INVALID" in " ".join(said)
+    logged = "\n".join(record.getMessage() + str(record.exc_text) for record in caplog.records if _is_ours(record))
+    for secret in (CANARY, guarded.mighty, guarded.other):
+        assert secret not in " ".join(said)
+        assert secret not in logged
+        assert secret not in own.tokens.read_text(encoding="utf-8")
     assert json.dumps(str(own)).find(CANARY) < 0
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """The client is in this process too, and its libraries say what they send."""
+    return not record.name.startswith(("websockets.client", "httpx", "httpcore"))
+
+
+def _hung_up(world: World, path: str, token: str) -> str:
+    """What a WebSocket is told that shows its token as a browser does."""
+    try:
+        with world.watch(path, subprotocols=["millrace", f"token.{token}"]) as client:
+            client.hear()
+            return str(client.heard)
+    except InvalidStatus as refused:
+        return f"{refused.response.headers}{bytes(refused.response.body or b'').decode()}"
+    except ConnectionClosed as closed:
+        return str(closed)

@@ -18,6 +18,7 @@ from millrace.errors import RecordsMissed, ServeRefused, ServeUnreachable
 from millrace.serve import fanout, sockets
 from millrace.serve.figures import METRICS
 from millrace.serve.tokens import Tokens
+from tests.command import until
 from tests.serve.world import World, served, serving, written
 
 pytestmark = pytest.mark.server
@@ -64,6 +65,7 @@ def test_events_are_sent_once(world: World) -> None:
         assert client.send("orders", [event, event])["written"] == 2
         with pytest.raises(ServeRefused, match="MR-EVENT-UNFIT"):
             client.send("orders", {"id": "x"})
+    until(lambda: len(list(world.log.read("orders"))) > 2, "readers see what is committed")
     assert [record.json()["amount"] for record in world.log.read("orders")] == ["1.10"] * 3
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from millrace.config import Settings
 from millrace.views.changelog import lsn_number, lsn_text
 from millrace.views.store import schema_of, url_of
 from millrace.views.wanted import CHANNEL, Wanted, heard
+from tests.command import until
 from tests.serve.world import World, Written, serving, written
 
 pytestmark = pytest.mark.server
@@ -123,6 +125,25 @@ def test_one_reads_ones_own_writes(world: World) -> None:
     assert lsn_number(answers[0].json()["position"]["lsn"]) >= lsn_number(wanted)
     late = world.get(f"/v1/views/cities?wait_for={lsn_text(cities.lsn + 0x1000)}&wait_s=0.2")
     assert (late.status_code, late.json()["error"]["code"]) == (504, "MR-VIEW-BEHIND")
+
+
+def test_what_the_store_does_not_take_is_tried_until_somebody_has_seen_to_it(world: World) -> None:
+    cities = world.views["cities"]
+    assert cities.applying is not None
+    applying = cities.applying
+    table = sql.SQL("ALTER TABLE {}").format(sql.Identifier(schema_of(world.settings, "shop"), "cities"))
+    with psycopg.connect(url_of(world.settings), autocommit=True) as connection:
+        connection.execute(table + sql.SQL(" ADD CONSTRAINT lucky CHECK (n <> 13)"))
+        cities.write({"region": "east", "city": "e", "n": 13})
+        until(lambda: applying.trouble is not None, "the store's refusal")
+        assert "lucky" in str(applying.trouble)
+        assert (applying.is_alive(), applying.busy) == (True, False), "a run that has an end does not wait for that"
+        last = cities.write({"region": "east", "city": "f", "n": 14})
+        assert world.get("/v1/views/cities?region=east").json()["rows"] == []
+        connection.execute(table + sql.SQL(" DROP CONSTRAINT lucky"))
+    answer = world.get(f"/v1/views/cities?region=east&wait_for={last}&wait_s=30")
+    assert [row["n"] for row in answer.json()["rows"]] == [13, 14]
+    until(lambda: applying.trouble is None, "nothing is wrong any more")
 
 
 def test_the_run_hears_of_who_waits(world: World) -> None:

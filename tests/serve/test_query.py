@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from millrace.client import Client
 from millrace.config import Endpoint, Secret, Settings
 from millrace.errors import QueryRefused
 from millrace.serve import query
@@ -110,6 +112,44 @@ def test_the_role_holds_without_any_look_at_the_sql(
     monkeypatch.setattr(query, "checked", lambda *_: None)
     answer = asked(world, sql)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "MR-QUERY-REFUSED"), answer.text
+
+
+def test_a_query_waits_for_all_views_that_it_reads(world: World) -> None:
+    """A commit of one's own is in each of them, or it is said which one is behind."""
+    revenue, cities = world.views["revenue"], world.views["cities"]
+    number = max(revenue.lsn, cities.lsn) + 0x100
+    wanted, joined = lsn_text(number), "SELECT c.n FROM revenue r JOIN cities c USING (region)"
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(asked(world, joined, wait_for=wanted, wait_s=30)))
+    asking.start()
+    cities.lsn = number - 0x100
+    cities.write({"region": "a", "city": "x", "n": 5})
+    alone = asked(world, "SELECT n FROM cities", wait_for=wanted)
+    assert alone.json()["rows"] == [{"n": 5}]
+    assert asking.is_alive(), "revenue is not that far"
+    revenue.lsn = number - 0x100
+    revenue.write({"region": "a", "orders": 0, "total": 0, "latest": None})
+    asking.join(40)
+    assert answers[0].status_code == 200, answers[0].text
+    told = answers[0].json()["positions"]
+    assert [told[name]["lsn"] for name in ("revenue", "cities")] == [wanted, wanted]
+    late = asked(world, joined, wait_for=lsn_text(number + 0x1000), wait_s=0.2)
+    assert (late.status_code, late.json()["error"]["code"]) == (504, "MR-VIEW-BEHIND")
+    assert asked(world, "SELECT 1 AS one", wait_for=lsn_text(number + 0x1000)).json()["rows"] == [{"one": 1}]
+    with Client(world.address) as client:
+        assert client.query("SELECT n FROM cities", wait_for=wanted) == [{"n": 5}]
+
+
+def test_what_cannot_be_waited_for_is_said(world: World) -> None:
+    with written(world, "odd") as found:
+        found["odd"].database = None
+        found["odd"].write({"t": "x", "r": 1, "k": 2, "c": 3})
+        found["odd"].applied()
+        refused = asked(world, "SELECT * FROM odd, cities", wait_for="0/1")
+        assert "the view odd is not over one database, and has no LSN" in refused.json()["error"]["what"]
+    for wrong in ({"wait_for": "now"}, {"wait_for": 1}, {"wait_for": None}, {"wait_s": 31}, {"wait_s": True}):
+        answer = asked(world, "SELECT n FROM cities", **wrong)
+        assert answer.status_code == 400, (wrong, answer.text)
 
 
 def test_a_query_leaves_nothing_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from millrace import local
 from millrace.config import Settings
 from millrace.log import Log
-from millrace.log.record import record_of
+from millrace.log.record import Record, record_of
 from millrace.serve import handlers, push
 from millrace.serve import tail as tails
 from tests.command import environ, until
@@ -47,14 +47,20 @@ def records(world: World, topic: str = "orders") -> list[Any]:
     return [record.json() for record in world.log.read(topic)]
 
 
+def come(world: World, topic: str, count: int) -> list[Record]:
+    """What is written is answered when its transaction is committed; readers see it a moment later."""
+    until(lambda: len(list(world.log.read(topic))) >= count, f"{count} records of {topic}")
+    return list(world.log.read(topic))
+
+
 def test_events_are_written_with_their_key(world: World) -> None:
     answer = world.post("/v1/topics/orders", [order(1), order(2, "south")])
     assert answer.status_code == 200, answer.text
     assert (answer.json()["written"], answer.json()["repeated"]) == (2, False)
-    found = list(world.log.read("orders"))
+    found = come(world, "orders", 2)
     assert {(record.key, record.json()["id"]) for record in found} == {(b"north", 1), (b"south", 2)}
     assert world.post("/v1/topics/notes", {"text": "ü"}).status_code == 200
-    assert [(record.key, record.json()) for record in world.log.read("notes")] == [(None, {"text": "ü"})]
+    assert [(record.key, record.json()) for record in come(world, "notes", 1)] == [(None, {"text": "ü"})]
 
 
 def test_all_of_a_request_or_nothing(world: World) -> None:
@@ -79,6 +85,7 @@ def test_the_same_key_writes_once(world: World) -> None:
     for thread in threads:
         thread.join(60)
     assert sorted(answer.json()["repeated"] for answer in answers) == [False] + [True] * 7
+    until(lambda: any(row["id"] == 6 for row in records(world)), "the event")
     assert sum(row["id"] == 6 for row in records(world)) == 1
     other = world.post("/v1/topics/orders", order(7), **key)
     assert (other.status_code, other.json()["error"]["code"]) == (409, "MR-IDEMPOTENCY-KEY-REUSED")

@@ -65,6 +65,7 @@ class Written:
     name: str
     epoch: int = -1
     lsn: int = 0x16E8F58
+    database: str | None = "shop"
     applying: Applying | None = None
 
     def begin(self) -> Written:
@@ -91,7 +92,7 @@ class Written:
                 value = None if row in gone else json.dumps(change, separators=(",", ":"))
                 writer.write(value, key=key, headers={AFTER: str(before)})
         ends = {number: last for number, (_, last) in self.log.topics.offsets(self.name).items()}
-        mark = Mark(self.epoch, "shop", self.lsn, round(time.time() * 1000), ends, whole)
+        mark = Mark(self.epoch, self.database, self.lsn, round(time.time() * 1000), ends, whole)
         self.log.write(marks_topic(self.name), mark.as_json(), key=self.name)
         return lsn_text(self.lsn)
 

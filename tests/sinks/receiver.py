@@ -51,7 +51,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
             return 503
         if name == "slow":
             time.sleep(0.02)
-        return 413 if size > LARGEST_BYTES else {"odd": 422, "stranger": 401}.get(name, 204)
+        return 413 if size > LARGEST_BYTES else {"odd": 422, "stranger": 401, "nobody": 404, "gone": 410}.get(name, 204)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the standard library's
         """Quiet."""

@@ -30,4 +30,3 @@ class TestFiles(SinkSuite):
 
 class TestJson(TestFiles):
     format = "json"
-    many = 1_000

@@ -23,8 +23,6 @@ _written: dict[str, list[dict[str, Any]]] = {}
 
 
 class TestFunction(SinkSuite):
-    many = 1_000
-
     def sink(self, *, keyed: bool) -> Sink:  # noqa: ARG002 -- it takes every row
         name = f"function{next(_numbers)}"
         _written[name] = []

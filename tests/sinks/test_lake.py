@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +22,7 @@ from millrace import local
 from millrace.config import Settings
 from millrace.errors import (
     LakeConflict,
+    LakeTableAway,
     LakeTaken,
     OptionInvalid,
     SinkColumnUnfit,
@@ -31,14 +31,15 @@ from millrace.errors import (
     SinkTargetGone,
     SinkTargetUnfit,
 )
-from millrace.lakehouse import Catalog, Committed, LakeTable, Note
+from millrace.lakehouse import Catalog, Committed, LakeTable, Note, place
 from millrace.lakehouse.asking import connected
 from millrace.lakehouse.table import DATA
-from millrace.sinks import DIFF, VERSION, Epoch, Feed, Sink, Writer, lake_files, lake_here, lake_merging
+from millrace.sinks import VERSION, Feed, Sink, lake_files, lake_here, lake_merging
 from millrace.sinks import lake_writer as writing
-from millrace.sinks.lake import Lake, lake
+from millrace.sinks.lake import lake
 from millrace.testing.sinks import SinkSuite
 from tests.rotation import todays
+from tests.sinks.lake_written import Written, numbers, rows_of
 
 FORMATS = ("delta", "iceberg")
 TYPES = """
@@ -48,15 +49,6 @@ TYPES = """
 """
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
-
-_numbers = itertools.count(1)
-
-
-def rows_of(table: LakeTable) -> list[dict[str, Any]]:
-    """As DuckDB reads them."""
-    with connected() as connection:
-        found: list[dict[str, Any]] = connection.sql(f"SELECT * FROM {table.scan()}").to_arrow_table().to_pylist()
-    return found
 
 
 class LakeSuite(SinkSuite):
@@ -70,7 +62,7 @@ class LakeSuite(SinkSuite):
         return self.project
 
     def sink(self, *, keyed: bool) -> Sink:
-        return lake(f"held{next(_numbers)}", format=self.format, key="id" if keyed else None)
+        return lake(f"held{next(numbers)}", format=self.format, key="id" if keyed else None)
 
     def held(self, sink: Sink) -> Iterable[Mapping[str, Any]]:
         with Catalog(self.project).opened(sink.table) as table:  # type: ignore[attr-defined]
@@ -85,7 +77,6 @@ class TestDelta(LakeSuite):
 @pytest.mark.turn(1, 2)
 class TestIceberg(LakeSuite):
     format = "iceberg"
-    many = 20_000
 
     def away(self) -> AbstractContextManager[None]:
         @contextlib.contextmanager
@@ -97,51 +88,6 @@ class TestIceberg(LakeSuite):
                 self.url = local.up(self.project, ("postgres",))["postgres"]
 
         return stopped()
-
-
-@dataclass
-class Written:
-    """A sink with its target, written to epoch by epoch."""
-
-    spark: SparkSession
-    settings: Settings
-    folder: Path
-    format: Any
-    number: int = 0
-
-    def __post_init__(self) -> None:
-        self.name = f"made{next(_numbers)}"
-
-    def sink(self, **options: Any) -> Lake:
-        return lake(self.name, format=self.format, name="lake", **options)
-
-    @contextlib.contextmanager
-    def opened(self, sink: Lake, columns: StructType, *, flow: str = "flow", key: tuple[str, ...]) -> Iterator[Writer]:
-        feed = Feed(columns, key, bool(key))
-        sink.check(feed)
-        with contextlib.closing(sink.open(self.settings, flow, feed, self.folder / "own")) as writer:
-            yield writer
-
-    def write(self, rows: DataFrame, sink: Lake | None = None, *, flow: str = "flow", gone: bool = False) -> None:
-        """The next epoch."""
-        sink = sink or self.sink()
-        given = rows.withColumn(DIFF, F.lit(-1 if gone else 1)).withColumn(VERSION, F.lit(self.number).cast("long"))
-        with self.opened(sink, rows.schema, flow=flow, key=sink.key) as writer:
-            writer.write(Epoch(flow, self.number, f"[{self.number}]"), given, _refuse)
-        self.number += 1
-
-    @contextlib.contextmanager
-    def table(self) -> Iterator[LakeTable]:
-        with Catalog(self.settings).opened(self.name) as table:
-            yield table
-
-    def rows(self) -> list[dict[str, Any]]:
-        with self.table() as table:
-            return rows_of(table)
-
-
-def _refuse(rows: Any) -> None:
-    raise AssertionError(rows)
 
 
 @pytest.fixture
@@ -290,7 +236,7 @@ def test_files_lie_side_by_side_by_key(
 def test_a_table_grows_with_its_rows(kind: str, written: Callable[[str], Written]) -> None:
     made = written(kind)
     for sink in (made.sink(key="id"), made.sink()):
-        made.number, made.name, made.folder = 0, f"grown{next(_numbers)}", made.folder / "next"
+        made.number, made.name, made.folder = 0, f"grown{next(numbers)}", made.folder / "next"
         sink = lake(made.name, format=made.format, key=sink.key or None, name="lake")
         made.write(made.spark.sql("SELECT 1 AS id, CAST(1 AS FLOAT) AS score, 1.5BD AS price, 'a' AS old"), sink)
         wide = "5000000000L AS id, 2.5D AS score, CAST(1234567.5 AS DECIMAL(12,1)) AS price, array(1) AS more"
@@ -349,13 +295,16 @@ def test_two_writers_and_what_is_left_of_one_that_was_cut_off(
         assert table.note() == Note("flow", 1, "[1]", table.note().folder)  # type: ignore[union-attr]
         folder = table.folder
     with monkeypatch.context() as patch:
-        patch.setattr(lake_files, "sync", _full)
+        patch.setattr(place, "sync_alone", _full)
         with pytest.raises(SinkFailed, match="No space left"):
             made.write(rows)
     made.write(rows)
     assert len(made.rows()) == 15
     folder.rename(folder.with_name(f"{folder.name}_away"))
-    with pytest.raises(SinkTargetGone, match="flow up to epoch 2, and somebody emptied it"):
+    gone = (SinkTargetGone, "flow up to epoch 2, and somebody emptied it")
+    if kind == "iceberg":  # the catalog knows that there was one
+        gone = (LakeTableAway, f"nothing is at {folder}.*millrace rebuild")
+    with pytest.raises(gone[0], match=gone[1]):
         made.write(rows)
 
 
@@ -373,14 +322,18 @@ def test_what_cannot_be_a_lake_table(spark: SparkSession) -> None:
         ({"format": "hudi"}, "format"),
         ({"key": []}, "key"),
         ({"partition_by": [1]}, "partition_by"),
+        ({"cluster_by": [""]}, "cluster_by"),
     ):
         with pytest.raises(OptionInvalid, match=option):
             lake(**{"table": "orders", **words})
-    columns = spark.sql("SELECT 1 AS id, 2 AS ID, 1.5D AS score, 1 AS `a b`").schema
+    columns = spark.sql("SELECT 1 AS id, 2 AS ID, 1.5D AS score, true AS yes, 1 AS `a b`").schema
     for name, options, refusal, reason in (
         ("id", {"key": "nix"}, SinkKeyUnknown, "'nix'"),
         ("id", {"partition_by": "nix"}, SinkKeyUnknown, "'nix'"),
         ("score", {"partition_by": "score"}, SinkColumnUnfit, "not divided by a double"),
+        ("id", {"cluster_by": "nix"}, SinkKeyUnknown, "'nix'"),
+        ("id", {"cluster_by": "id", "key": "id"}, SinkColumnUnfit, "with a key lies side by side by that"),
+        ("yes", {"cluster_by": "yes"}, SinkColumnUnfit, "no order by a boolean"),
         ("a b", {}, SinkColumnUnfit, "no spaces"),
     ):
         with pytest.raises(refusal, match=reason):

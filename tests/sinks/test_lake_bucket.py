@@ -31,7 +31,6 @@ _numbers = itertools.count(1)
 
 class BucketSuite(SinkSuite):
     format: ClassVar[Any]
-    many = 5_000
 
     @pytest.fixture(autouse=True)
     def _server(self, bucket: Settings, postgres: str) -> None:

@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import SinkColumnUnfit, SinkFailed, SinkTableGone, SinkTableUnfit
+from millrace.errors import SinkColumnUnfit, SinkFailed, SinkRefusesMost, SinkTableGone, SinkTableUnfit
 from millrace.kernel.pieces import copy_pieces
-from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, Writer
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, Writer, postgres_writer
 from millrace.sinks.postgres import postgres as postgres_sink
 from millrace.sinks.postgres_direct import Direct
 from millrace.sinks.postgres_table import Target
@@ -299,3 +299,21 @@ def test_what_a_lost_task_has_staged_is_never_merged(spark: SparkSession, settin
     writer.close()
     assert {row["id"] for row in ran(postgres, f"SELECT id FROM {sink.table}")} == set(range(10))
     assert ran(postgres, f"SELECT count(*) AS rows FROM {staging}") == [{"rows": 0}]
+
+
+@pytest.mark.parametrize("why", ["no text can hold them", "the server refuses them"])
+def test_a_target_that_refuses_most_rows_ends_the_epoch(
+    spark: SparkSession, settings: Settings, postgres: str, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(postgres_writer, "MOST_REFUSED", 5)
+    sink = postgres_sink(f"most{next(_numbers)}")
+    ran(postgres, f"CREATE TABLE {sink.table} (id bigint CHECK (id > 0), name text)")
+    name = "concat('a', char(0))" if why == "no text can hold them" else "'a'"
+    some = spark.range(-5, 1).selectExpr("id", f"{name} AS name")
+    with pytest.raises(SinkRefusesMost, match="refused more than 5 rows of one epoch"):
+        epoch(sink, settings, some)
+    assert ran(postgres, f"SELECT * FROM {sink.table}") == []
+    # Nothing of it counts as written: with a target that was mended it is.
+    ran(postgres, f"ALTER TABLE {sink.table} DROP CONSTRAINT {sink.table}_id_check")
+    assert not epoch(sink, settings, spark.range(-5, 1).selectExpr("id", "'b' AS name"))
+    assert len(ran(postgres, f"SELECT * FROM {sink.table}")) == 6

@@ -20,11 +20,11 @@ import redis as client
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace import disk as disk_module
 from millrace.config import Settings
 from millrace.engine import switching
 from millrace.errors import RebuildUnfinished
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
-from millrace.sinks import disk as disk_module
 from millrace.sinks.comparing import compare
 from millrace.sinks.files import files
 from millrace.sinks.files_rebuild import FilesRebuilding

@@ -84,7 +84,6 @@ class TestHashes(_OnValkey):
 @pytest.mark.turn(0, 2)
 class TestJson(TestHashes):
     form = "json"
-    many = 10_000
 
     def read(self, keys: list[str]) -> list[dict[str, Any]]:
         return [json.loads(text) for text in (self.server.mget(keys) if keys else [])]
@@ -93,7 +92,6 @@ class TestJson(TestHashes):
 @pytest.mark.turn(1, 2)
 class TestRanking(_OnValkey):
     kept = ("id", "score")
-    many = 10_000
 
     def sink(self, *, keyed: bool) -> Sink:  # noqa: ARG002 -- it holds keys
         return redis_ranking(f"scores{next(_numbers)}", member="id", score="score")
@@ -105,10 +103,10 @@ class TestRanking(_OnValkey):
     def refused_row(self, sink: Sink) -> Mapping[str, Any]:  # noqa: ARG002 -- a hook
         return {"id": 4711, "score": float("nan")}
 
-    def _holds(self, sink: Sink, keyed: bool, rows: Any, *, gone: Any = ()) -> None:
+    def _holds(self, sink: Sink, keyed: bool, rows: Any, **how: Any) -> None:
         """A member without a score is not in a ranking."""
         last = {row[0]: row for row in rows}
-        super()._holds(sink, keyed, [row for row in last.values() if row[2] is not None], gone=gone)
+        super()._holds(sink, keyed, [row for row in last.values() if row[2] is not None], **how)
 
 
 @pytest.fixture

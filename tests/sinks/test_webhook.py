@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from millrace.config import Settings, load
-from millrace.errors import OptionInvalid, SinkServerUnknown, SinkTargetUnfit, SinkUnreachable
-from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink
+from millrace.errors import OptionInvalid, SinkRefusesMost, SinkServerUnknown, SinkTargetUnfit, SinkUnreachable
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, tasks, webhook_writer
 from millrace.sinks.circuit import Circuit, circuit_of
 from millrace.sinks.webhook import webhook
 from millrace.testing.sinks import SinkSuite
@@ -194,6 +194,34 @@ def test_a_receiver_that_does_not_know_us_opens_the_circuit(writing: Writing) ->
     writing.write(0, (1, "fine"))
     assert circuit.failures == 0
     assert not writing.refused
+
+
+def test_an_address_at_which_nobody_takes_posts_is_no_rows_fault(writing: Writing) -> None:
+    with pytest.raises(SinkUnreachable, match=r"every row of the epoch was answered with HTTP 4(04|10)"):
+        writing.write(0, (1, "nobody"), (2, "nobody"), (3, "gone"), partitions=2)
+    assert not writing.refused
+    circuit = circuit_of("flow", writing.sink.name)
+    until(lambda: not circuit.open_s(), "a circuit that is half open")
+    # One row may mean itself by that.
+    writing.write(0, (1, "nobody"), (2, "fine"))
+    assert [each.reason for each in writing.refused] == ["HTTP 404"]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "reason"), [(1, "each of 4 rows"), (2, "every row of the epoch")], ids=["of one task", "of all"]
+)
+def test_nor_is_it_where_more_rows_are_posted_than_may_be_refused(
+    partitions: int, reason: str, writing: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MOST_REFUSED", 3)
+    monkeypatch.setattr(webhook_writer, "MOST_REFUSED", 3)
+    with pytest.raises(SinkUnreachable, match=f"{reason}.* answered with HTTP 404"):
+        writing.write(0, *[(number, "nobody") for number in range(5)], partitions=partitions)
+    circuit = circuit_of("flow", writing.sink.name)
+    until(lambda: not circuit.open_s(), "a circuit that is half open")
+    # Somebody is there.
+    with pytest.raises(SinkRefusesMost, match="more than 3 rows"):
+        writing.write(0, (0, "fine"), *[(number, "nobody") for number in range(1, 6)])
 
 
 def test_the_circuit_stays_open_longer_each_time() -> None:

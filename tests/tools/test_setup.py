@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,14 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from tests import terminal
+from tests.command import LIMIT_S
+
 ROOT = Path(__file__).parent.parent.parent
-PROGRAMS = ("bash", "dirname", "sed", "head", "df", "awk", "mktemp", "rm", "tail", "grep", "touch")
+PROGRAMS = ("bash", "dirname", "sed", "head", "df", "awk", "mktemp", "rm", "tail", "grep", "touch", "sleep")
 JAVA_17 = "echo 'openjdk version \"17.0.1\"' >&2"
+NOWHERE = "http://127.0.0.1:1"
+OFFLINE = {
+    **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), NOWHERE),
+    "PIP_RETRIES": "0",
+    "PIP_CONFIG_FILE": os.devnull,
+}
 PYTHON = f'exec "{sys.executable}" "$@"'
 
 
-def setup(folder: Path, programs: dict[str, str], **environ: str) -> subprocess.CompletedProcess[str]:
-    """Runs a copy of it on a machine that has the usual programs and these."""
+def machine(folder: Path, programs: dict[str, str], **environ: str) -> dict[str, str]:
+    """A copy of it on a machine that has the usual programs and these; the environment there."""
     (folder / "tools").mkdir()
     for name in ("tools/setup", "tools/uv.lock", "requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
@@ -29,7 +39,11 @@ def setup(folder: Path, programs: dict[str, str], **environ: str) -> subprocess.
         (tools / name).unlink(missing_ok=True)
         (tools / name).write_text(f"#!{tools / 'bash'}\n{script}\n")
         (tools / name).chmod(0o755)
-    env = {"PATH": str(tools), "HOME": str(folder), "TMPDIR": str(folder), **environ}
+    return {"PATH": str(tools), "HOME": str(folder), "TMPDIR": str(folder), **environ}
+
+
+def setup(folder: Path, programs: dict[str, str], **environ: str) -> subprocess.CompletedProcess[str]:
+    env = machine(folder, programs, **environ)
     return subprocess.run(
         ["bash", "tools/setup"], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )
@@ -56,10 +70,18 @@ def test_what_is_missing_is_one_sentence_with_the_fix(tmp_path: Path, programs: 
 
 
 def test_no_network_is_said_and_the_next_run_can_go_on(tmp_path: Path) -> None:
-    nowhere = "http://127.0.0.1:1"
-    offline = {"HTTPS_PROXY": nowhere, "HTTP_PROXY": nowhere, "ALL_PROXY": nowhere, "PIP_RETRIES": "0"}
-    offline["PIP_CONFIG_FILE"] = os.devnull
-    done = setup(tmp_path, {"python3": PYTHON, "java": JAVA_17}, **offline)
+    done = setup(tmp_path, {"python3": PYTHON, "java": JAVA_17}, **OFFLINE)
     assert done.returncode == 2
     assert "the Python package registry cannot be reached" in done.stderr.splitlines()[-1]
     assert not (tmp_path / ".venv" / ".ready").exists()
+
+
+def test_somebody_who_looks_sees_that_it_is_at_work(tmp_path: Path) -> None:
+    env = machine(tmp_path, {"python3": PYTHON, "java": JAVA_17}, **OFFLINE)
+    with terminal.opened(["bash", "tools/setup"], tmp_path, env) as opened:
+        assert opened.wait(LIMIT_S) == 2
+    seen = re.findall(r"([|/\\-]) (an environment|the installer) … \d+ s", opened.drawn)
+    assert {what for _, what in seen} == {"an environment", "the installer"}
+    assert len({frame for frame, what in seen if what == "an environment"}) > 1, "it moves"
+    last = opened.raw.splitlines()[-1].rpartition("\r")[2]
+    assert last.removeprefix("\x1b[K").startswith("error: the Python package registry cannot be reached")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.views.worlds import Made
+from tests.views.worlds import Made, moods
 
 TABLE = Made(
     "x",
     {
         "id": "integer", "i": "integer", "j": "integer", "s": "smallint", "l": "bigint", "n": "numeric(12,2)",
         "m": "numeric(20,6)", "w": "numeric", "f": "double precision", "r": "real", "t": "text", "v": "varchar(8)",
-        "c": "char(4)", "b": "boolean", "d": "date", "a": "timestamp", "z": "timestamptz",
+        "c": "char(4)", "b": "boolean", "d": "date", "a": "timestamp", "z": "timestamptz", "o": "time", "e": "mood",
     },
 )  # fmt: skip
 
@@ -24,18 +24,18 @@ def _listed(text: str) -> tuple[str, ...]:
 
 ROWS = _listed("""
     1, 7, 2, 3, 9000000000, 1.25, 0.000001, 1.50, 0.5, 0.1, 'abc', 'ab ', 'ab', true, '2024-02-29',
-        '2024-01-31 23:59:59.5', '2024-03-31 01:30+00' ;
+        '2024-01-31 23:59:59.5', '2024-03-31 01:30+00', '12:00', 'sad' ;
     2, -7, 2, -3, -9000000000, -1.25, 12345678901234.5, 0.000000123, 2.5, 2.5, '', '', '', false,
-        '2023-12-31', '2024-03-31 00:00', '1969-12-31 23:59:59.999999+00' ;
+        '2023-12-31', '2024-03-31 00:00', '1969-12-31 23:59:59.999999+00', '12:00:00.5', 'ok' ;
     3, 7, -2, 0, 1, 0.01, 3, 12345678901234567890.5, -0.0, -1.5, ' Zoë ', 'x', 'x y ', null,
-        '1900-01-01', '1900-03-01 12:00:00.000001', '2024-07-01 00:00+02' ;
+        '1900-01-01', '1900-03-01 12:00:00.000001', '2024-07-01 00:00+02', '12:00:00.45', 'so so' ;
     4, 0, 1, 100, 0, 99.99, -3, 10, 1e10, 1e10, '🐉a%b', 'ÄÖ', 'a', true, '2024-12-30', '2023-01-01',
-        '2000-01-01 00:00+00' ;
-    5, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null ;
+        '2000-01-01 00:00+00', '24:00', 'sad' ;
+    5, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null ;
     6, 3, 3, 1, 3, 1000000.00, 1, 3, 'NaN', 'Infinity', 'a', 'a', 'b', false, '2021-01-03',
-        '2021-01-03 10:30', '2021-01-03 10:30+00' ;
+        '2021-01-03 10:30', '2021-01-03 10:30+00', '00:00', null ;
     7, 2147400000, 1, 32766, 9007199254740993, 0.99, 0.000007, 0.3, 3.5, -0.5, 'NULL', 'null', ' ', true,
-        '0044-03-15', '9990-12-31 23:59:59', '0001-01-02 00:00+00'
+        '0044-03-15', '9990-12-31 23:59:59', '0001-01-02 00:00+00', '09:05:30.000001', 'ok'
 """)
 
 EXPRESSIONS = (
@@ -97,7 +97,13 @@ EXPRESSIONS = (
     date_trunc('year', a) ; date_trunc('quarter', a) ; date_trunc('month', a) ; date_trunc('week', a) ;
     date_trunc('day', a) ; date_trunc('hour', a) ; date_trunc('minute', a) ; date_trunc('second', a) ; d < a ;
     d = date '2024-02-29' ; a > '2024-01-01 00:00' ; z > '2024-01-01 00:00+01' ; greatest(d, date '2024-01-01') ;
-    coalesce(d, date '2024-01-01')
+    coalesce(d, date '2024-01-01') ; o = '12:00' ; o < time '12:00:00.5' ; o BETWEEN '12:00:00.450' AND '24:00' ;
+    o IN ('9:05:30.000001', '00:00:00.0') ; o::text ; greatest(o, '12:00') ; coalesce(o, '07:00')::text
+    """),
+    # enums
+    *_listed("""
+    e = 'sad' ; e <> 'sad' ; e IN ('sad', 'so so') ; e NOT IN ('ok', 'sad') ; e IS DISTINCT FROM 'ok' ; e::text ;
+    coalesce(e, 'ok')::text ; nullif(e, 'sad')::text ; CASE e WHEN 'sad' THEN 1 WHEN 'ok' THEN 2 END
     """),
 )
 
@@ -109,7 +115,36 @@ AGGREGATES = _listed("""
     max(c COLLATE "C") ; bool_and(b) ; bool_or(b) ; every(b) ; stddev(i) ; stddev_pop(i) ; variance(i) ;
     var_pop(i) ; stddev(n) ; var_pop(n) ; variance(s) ; stddev_samp(n * 2) ; count(*) FILTER (WHERE b) ;
     sum(n) FILTER (WHERE b) ; max(i) FILTER (WHERE NOT b) ; count(*) * 100 / 7 ; sum(n) / count(*) ; avg(n) * 2 ;
-    sum(i) / nullif(count(i), 0)
+    sum(i) / nullif(count(i), 0) ; min(o)::text ; max(o)::text ; count(DISTINCT o) ; count(DISTINCT e)
+""")
+
+
+# The first rows of groups, and what is among the rows of a subquery; nulls on either side.
+FIRST_ROWS = _listed("""
+    SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, id DESC ;
+    SELECT DISTINCT ON (i, b) i, b, id, t FROM x ORDER BY i DESC NULLS LAST, b, n DESC, id ;
+    SELECT DISTINCT ON (i % 2) id, i FROM x WHERE i IS NOT NULL ORDER BY i % 2, i, id ;
+    SELECT DISTINCT ON (s % 3) s % 3 AS r, d, id FROM x ORDER BY 1, d DESC NULLS LAST, id ;
+    SELECT count(*) AS firsts, sum(id) AS ids FROM (SELECT DISTINCT ON (b) b, id FROM x ORDER BY b, f, id) AS first ;
+    SELECT id, rn FROM (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x) AS o
+        WHERE rn BETWEEN 1 AND 2 ;
+    SELECT id, rn FROM (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x) AS o
+        WHERE rn BETWEEN 2 AND 3 AND id > 1
+""")
+AMONG = _listed("""
+    SELECT id FROM x WHERE i = ANY (SELECT j FROM x) ;
+    SELECT id FROM x WHERE i = ANY (SELECT y.j FROM x AS y WHERE y.id <> x.id) ;
+    SELECT id FROM x WHERE i = SOME (SELECT s FROM x) AND NOT b ;
+    SELECT id FROM x WHERE n * 4 = ANY (SELECT m FROM x) ;
+    SELECT id, c FROM x WHERE id = ANY (SELECT sum(j) FROM x GROUP BY b) ;
+    SELECT i, count(*) AS n FROM x WHERE i = ANY (SELECT s + 10 FROM x) GROUP BY i ;
+    SELECT x.id, y.id AS other FROM x JOIN x AS y ON x.b = y.b AND x.i > (SELECT min(j) FROM x) ;
+    SELECT x.id, z.id AS other FROM x JOIN x AS y ON x.id = y.id AND y.j <= (SELECT max(s) FROM x WHERE b)
+        LEFT JOIN x AS z ON z.id = y.j ;
+    SELECT b, array_agg(i ORDER BY id) FILTER (WHERE id > 2) AS a, array_agg(t ORDER BY id DESC) AS t, count(*) AS n,
+        array_agg(d ORDER BY id) FILTER (WHERE n > 1) AS d FROM x GROUP BY b HAVING count(*) > 1 ;
+    SELECT array_agg(i ORDER BY id) FILTER (WHERE NOT b) AS a FROM x ;
+    SELECT array_agg(i ORDER BY id) FILTER (WHERE id > 9) AS a, sum(i) AS s FROM x WHERE id > 1
 """)
 
 
@@ -128,6 +163,7 @@ def fill(connection: Any) -> list[tuple[Any, ...]]:
     connection.execute("DROP SCHEMA IF EXISTS fuzz CASCADE")
     connection.execute("CREATE SCHEMA fuzz")
     connection.execute("SET search_path = fuzz")
+    moods(connection)
     connection.execute(f"CREATE TABLE x ({listed}, PRIMARY KEY (id))")
     for row in ROWS:
         connection.execute(f"INSERT INTO x VALUES ({row})")

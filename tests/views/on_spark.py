@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.engine.viewing import suit
 from millrace.kernel.signed import DIFF
 from millrace.model.signed import Bag, Row, canonical
 from millrace.views import types
@@ -25,7 +26,9 @@ NOW = Made("clock", {"now": "timestamptz"})
 
 
 def frame(spark: SparkSession, tables: Sequence[Made], changes: Mapping[str, Sequence[tuple[Row, int]]]) -> DataFrame:
-    """Signed rows of all tables, side by side, with columns named after their table."""
+    """Signed rows of all tables, side by side, with columns named after their table, in a session like a view's."""
+    spark = spark.newSession()
+    suit(spark)
     ddl = [f"{TABLE} string", f"{DIFF} int"]
     rows: list[tuple[Any, ...]] = []
     width = sum(len(table.columns) for table in tables)

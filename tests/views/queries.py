@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
-from tests.views.worlds import Made, tables
+from tests.views.worlds import TYPES, Made, tables
 from tests.views.writer import Form, Query, Shape, Source, Writer
 
 _TRIES, _ENOUGH = 40, 1_500
@@ -38,6 +38,19 @@ def _case(family: str) -> Form:
         condition, value = self.condition(source, depth), self.of(family, source, depth)
         other = f" ELSE {self.of(family, source, depth)}" if self.draw.random() < 0.7 else ""
         return f"CASE WHEN {condition} THEN {value}{other} END"
+
+    return made
+
+
+def _told(name: str, family: str, template: str) -> Form:
+    """What is told of a column, if there is one of this family."""
+
+    def made(self: Writer, source: Source, depth: int) -> str:
+        own = [reference for reference, _, kind in source.columns if kind == family]
+        if not own:
+            return self.of("s", source, 0)
+        self.used.add(f"{name} as text" if "::" in template else name)
+        return template.format(self.draw.choice(own))
 
     return made
 
@@ -122,12 +135,17 @@ FORMS: dict[str, list[Form]] = {
         _form("cast to text", "({i})::text"),
         _form("cast to text", "({b})::text"),
         _form("cast to varchar", "({s})::varchar(2)"),
+        _told("time", "t", "({0})::text"),
+        _told("enum", "e", "({0})::text"),
+        _told("uuid", "u", "({0})::text"),
+        _told("member of json", "j", "({0} ->> 'a')"),
+        _told("member of a member", "j", "({0} -> 'b' ->> 'c')"),
         *_shared("s"),
     ],
     "c": [_form("cast to char", "({s})::char(4)"), *_shared("c")],
     "b": [
         Writer.compared, Writer.compared, Writer.listed, Writer.between, Writer.known, Writer.same, Writer.connected,
-        Writer.negated, Writer.truth, Writer.like, _form("char and a literal", "({c} = 'ab  ')"),
+        Writer.negated, Writer.truth, Writer.labelled, Writer.like, _form("char and a literal", "({c} = 'ab  ')"),
         _form("char and text", "({c}::text = {s})"), *_shared("b"),
     ],
     "d": [
@@ -151,10 +169,13 @@ FORMS: dict[str, list[Form]] = {
         _form("at time zone", "({m} at time zone 'UTC')"),
         *_shared("z"),
     ],
+    "t": _shared("t"),
+    "u": _shared("u"),
 }  # fmt: skip
 SHAPES: tuple[Shape, ...] = (
     Writer.plain, Writer.plain, Writer.grouped, Writer.grouped, Writer.grouped, Writer.united, Writer.topmost,
     Writer.numbered, Writer.with_, Writer.scalar, Writer.self_join, Writer.using, Writer.filtered_join,
+    Writer.first_of, Writer.above, Writer.of_keys,
 )  # fmt: skip
 
 
@@ -168,10 +189,10 @@ def query(draw: random.Random, tables: list[Made], wanted: Set[str] = frozenset(
     return Query(sql, writer.used)
 
 
-def productions() -> frozenset[str]:
-    """All there are."""
+def productions(types: Sequence[str] = TYPES) -> frozenset[str]:
+    """All there are, over tables of these types."""
     draw = random.Random(0)
     found: set[str] = set()
     for _ in range(_ENOUGH):
-        found |= query(draw, tables(draw)).used
+        found |= query(draw, tables(draw, types)).used
     return frozenset(found)

@@ -156,11 +156,12 @@ class Flow:
         done = epochs(self.checkpoint / "commits")
         return bool(done) and positions(self.checkpoint, done[-1]).get(self.shop.name, 0) >= wanted
 
-    def held(self) -> Iterator[tuple[int, list[Bag]]]:
-        """After each epoch its position, and what the view of each plan holds."""
+    def held(self, without: int | None = None) -> Iterator[tuple[int, list[Bag]]]:
+        """After each epoch its position, and what the view of each plan holds; as if the rows of one epoch were lost,
+        if that is wanted."""
         found = [Bag() for _ in self.plans]
         for number, told in sorted(self.results.items()):
-            for bag, each in zip(found, told, strict=True):
+            for bag, each in zip(found, told, strict=True) if number != without else ():
                 for row, diff in each.items():
                     bag[row] += diff
             yield positions(self.checkpoint, number).get(self.shop.name, 0), found

@@ -6,13 +6,14 @@ import pytest
 
 from tests.views import queries
 from tests.views.fuzz import EVENTS, Report, connected, run
+from tests.views.worlds import MORE
 
 WORLDS, MOST_WORLDS = 12, 30
 
 
 @pytest.mark.server
 def test_a_view_holds_what_postgresql_answers(postgres: str) -> None:
-    report, productions = Report(), queries.productions()
+    report, productions = Report(), queries.productions(MORE)
     assert len(productions) > 100
     with connected(postgres) as connection:
         for seed in range(1, MOST_WORLDS):

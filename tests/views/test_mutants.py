@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from millrace.errors import Where
-from millrace.views import Plan, Relation, planned
+from millrace.model.signed import Bag
+from millrace.views import Plan, Relation, named, planned
 from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Select, Span, Step, Top, Union
 from tests.views import fuzz
-from tests.views.fuzz import Report, connected, run
+from tests.views.fuzz import Report, connected, misprinted, run, same
 
 MOST_WORLDS = 40
 
@@ -71,3 +73,19 @@ def test_a_broken_step_is_found(postgres: str, monkeypatch: pytest.MonkeyPatch, 
         connection.execute("DROP SCHEMA fuzz CASCADE")
     assert report.faults
     assert "PostgreSQL also has" in report.faults[0]
+
+
+def test_other_digits_are_found() -> None:
+    """Where PostgreSQL's digits are known: of a coalesce of different scales they are each value's own."""
+    table = Relation("t", {"n": named("numeric(8,2)"), "w": named("numeric"), "f": named("double precision")})
+    plan = planned("x", "SELECT n, w, coalesce(n, 0) AS mixed, f FROM t", [table])
+    two, one = Decimal("0.00"), Decimal("0.0")
+    assert same(Bag([(one, one, one, 1.0)]), Bag([(two, two, two, 1.0)]))
+    assert not misprinted([(two, one, one, 1.0)], [(two, one, two, 1.0 + 1e-12)], plan)
+    assert misprinted([(one, one, two, 1.0)], [(two, one, two, 1.0)], plan) == [(one, one, two, 1.0)]
+    assert misprinted([(two, two, two, 1.0)], [(two, one, two, 1.0)], plan)
+    # Of rows that are equal PostgreSQL keeps which it likes; what a bag of ours keeps is one of those that it prints.
+    assert not misprinted([(two, one, two, 1.0)], [(two, two, two, 1.0), (two, one, two, 1.0)], plan)
+    distinct = planned("x", "SELECT DISTINCT n, w FROM t", [table])
+    assert not misprinted([(two, one)], [(two, two)], distinct)
+    assert misprinted([(one, two)], [(two, two)], distinct)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
 from millrace.errors import ViewRefused
 from millrace.views import Relation, named, planned, read_tables
+from millrace.views.types import enum
 
 COLUMNS = {
     "id": "integer", "customer": "integer", "amount": "numeric(12,2)", "free": "numeric", "note": "text",
     "at": "timestamp", "seen": "timestamptz", "ok": "boolean", "extra": "jsonb", "weight": "double precision",
-    "code": "char(3)", "big": "bigint",
+    "code": "char(3)", "big": "bigint", "spent": "time(3) without time zone", "host": "inet",
 }  # fmt: skip
 TABLES = [
-    Relation("orders", {name: named(type_) for name, type_ in COLUMNS.items()}, ("id",)),
+    Relation("orders", {**{name: named(type_) for name, type_ in COLUMNS.items()}, "mood": enum("mood")}, ("id",)),
     Relation("customers", {"id": named("integer"), "region": named("text")}, ("id",)),
 ]
 
@@ -57,6 +61,18 @@ REFUSED = {
     "SELECT sum(amount / big) AS s FROM orders": "cast what is summed",
     "SELECT id FROM orders ORDER BY free LIMIT 3": "has no order in a view's state",
     "SELECT id FROM orders WHERE code = note": "char(3) and text do not fit together",
+    "SELECT id FROM orders WHERE mood > 'sad'": "the order in which mood was declared is not known here",
+    "SELECT max(mood) AS m FROM orders": "the order in which mood was declared",
+    "SELECT id FROM orders WHERE mood = note": "mood and text do not fit together",
+    "SELECT id FROM orders WHERE mood = 'sad'::mood": "a cast to mood is not supported in a view",
+    "SELECT array_agg(mood ORDER BY id) AS m FROM orders": "an array of mood is not supported",
+    "SELECT id FROM orders WHERE host = '10.0.0.1'": "a type that is only passed on: it can be shown, and no more",
+    "SELECT host::text AS h FROM orders": "a cast of a type that is only passed on",
+    "SELECT id FROM orders WHERE spent > '25:00'": "does not read as time",
+    "SELECT spent + interval '1 hour' AS s FROM orders": "there is no time + interval in a view",
+    "SELECT extract(hour FROM spent) AS h FROM orders": "hour of time is not supported",
+    "SELECT at::time AS t FROM orders": "a cast of timestamp to time is not supported",
+    "SELECT spent::time(0) AS t FROM orders": "a cast that rounds a time",
     "SELECT coalesce(code, 'x') AS c FROM orders": "char(n) meets another type of text",
     "SELECT id FROM orders WHERE extra = extra": "has no comparison",
     "SELECT DISTINCT extra FROM orders": "has no comparison",
@@ -105,6 +121,8 @@ REFUSED = {
     "SELECT id FROM orders o WHERE amount > (SELECT avg(amount) FROM orders i WHERE i.customer = o.customer)":
         "names columns of the query around it",
     "SELECT o.id FROM orders o JOIN LATERAL (SELECT 1 AS x FROM customers) c ON true": "LATERAL",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.id = c.id AND o.id > (SELECT max(id) FROM customers)":
+        "a subquery in the condition of an outer join",
     "SELECT id FROM orders NATURAL JOIN customers": "NATURAL JOIN",
     "SELECT id FROM orders EXCEPT ALL SELECT id FROM customers": "EXCEPT ALL is not supported",
     "WITH RECURSIVE q AS (SELECT id FROM orders) SELECT id FROM q": "WITH RECURSIVE",
@@ -121,12 +139,44 @@ def test_what_cannot_be_kept_true_is_refused(sql: str) -> None:
     with pytest.raises(ViewRefused) as refused:
         planned("v", sql, TABLES)
     assert REFUSED[sql] in refused.value.sentence()
-    assert refused.value.sentence().startswith("MR-VIEW-REFUSED the SQL of the view 'v' is refused")
+    assert refused.value.sentence().startswith("MR-VIEW-REFUSED the SQL of the view 'v' is refused at ")
+    # The clause as it was written, and where it is.
+    found = re.fullmatch(r" at (.+)", str(refused.value.facts["clause"]))
+    place = re.fullmatch(r" \(line 1, column (\d+)\)", str(refused.value.facts["place"]))
+    assert found is not None
+    assert place is not None
+    clause = ast.literal_eval(found[1]).removesuffix("…")
+    assert clause
+    assert sql[int(place[1]) - 1 :].startswith(clause)
 
 
-def test_a_refusal_says_where() -> None:
-    sql = "SELECT id,\n  lower(note) AS l\nFROM orders"
-    with pytest.raises(ViewRefused, match=r"at 'LOWER\(note\)' \(line 2, column 3\)"):
+CLAUSES = {
+    "SELECT id,\n  lower(note) AS l\nFROM orders": "'lower(note)' (line 2, column 3)",
+    "SELECT id\nFROM orders\n  WHERE note\n    > 'a'": '"note > \'a\'" (line 3, column 9)',
+    "select o.id from orders o\nwhere cast(o.weight as numeric(10, 2)) > 1":
+        "'cast(o.weight as numeric(10, 2))' (line 2, column 7)",
+    "SELECT id, (amount + 1) * 2 FROM orders": "'(amount + 1) * 2' (line 1, column 12)",
+    "SELECT *, customer AS id FROM orders": "'SELECT *, customer AS id FROM orders' (line 1, column 1)",
+    "SELECT id AS a, customer AS a FROM orders UNION SELECT 1, 2 FROM orders": "'customer AS a' (line 1, column 17)",
+    "SELECT id, at - at AS d FROM orders": "'at - at' (line 1, column 12)",
+    "SELECT id AS __id FROM orders": "'id AS __id' (line 1, column 8)",
+    "SELECT * FROM (SELECT id, row_number()\nOVER (ORDER BY id) AS n FROM orders) o":
+        "'row_number() OVER (ORDER BY id)' (line 1, column 27)",
+    "SELECT /* all of it */ Count(Distinct (id, note)) AS n FROM orders":
+        "'Count(Distinct (id, note))' (line 1, column 24)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", CLAUSES)
+def test_a_refusal_says_where(sql: str) -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned("v", sql, TABLES)
+    assert f"is refused at {CLAUSES[sql]}: " in refused.value.sentence()
+
+
+@pytest.mark.parametrize("sql", ["", " ;", "-- nothing"])
+def test_no_sql_at_all_is_refused(sql: str) -> None:
+    with pytest.raises(ViewRefused, match="one SELECT is expected"):
         planned("v", sql, TABLES)
 
 

@@ -4,132 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tests.views.expressing import COMPARED, Expressions, Form, Query, Source
+from tests.views.families import AGGREGATES, FAMILY
 from tests.views.worlds import Made
 
-# Type families: n number (exact), f floating, s text, b boolean, d date, m timestamp, z timestamptz, c char.
-FAMILY = {
-    "integer": "i", "bigint": "i", "smallint": "i", "numeric(8,2)": "n", "numeric(12,4)": "n", "numeric": "w",
-    "text": "s", "varchar(8)": "s", "char(4)": "c", "boolean": "b", "double precision": "f", "real": "f", "date": "d",
-    "timestamp": "m", "timestamptz": "z",
-}  # fmt: skip
-COMPARED = ("=", "<>", "<", "<=", ">", ">=")
+__all__ = ["Form", "Query", "Shape", "Source", "Writer"]
 
-
-@dataclass
-class Source:
-    """What is in FROM: SQL, and columns as (reference, name, family). `ids` together tell its rows apart."""
-
-    sql: str
-    columns: list[tuple[str, str, str]]
-    ids: list[str]
-
-
-@dataclass
-class Query:
-    sql: str
-    used: set[str] = field(default_factory=set)
-
-
-Form: TypeAlias = "Callable[[Writer, Source, int], str]"
 Shape: TypeAlias = "Callable[[Writer, int], tuple[str, list[tuple[str, str]]]]"
 
 
-class Writer:
+class Writer(Expressions):
     """Writes one query. `forms` are expressions by family, `shapes` the kinds of SELECT."""
 
     def __init__(
         self, draw: random.Random, tables: list[Made], forms: Mapping[str, Sequence[Form]], shapes: Sequence[Shape]
     ) -> None:
-        self.draw, self.tables, self.forms, self.shapes = draw, tables, forms, shapes
-        self.used: set[str] = set()
+        super().__init__(draw, tables, forms)
+        self.shapes = shapes
         self._aliases = 0
-
-    # expressions
-
-    def of(self, family: str, source: Source, depth: int = 2) -> str:
-        """An expression of a family over the columns of a source."""
-        own = [reference for reference, _, kind in source.columns if kind == family]
-        if own and (self.draw.random() < 0.9 if depth <= 0 else self.draw.random() < 0.4):
-            return self.draw.choice(own)
-        if depth <= 0:
-            return self.literal(family)
-        made = self.draw.choice(self.forms[family])
-        return made(self, source, depth - 1)
-
-    def literal(self, family: str) -> str:
-        return self.draw.choice(_LITERALS[family])
-
-    def _use(self, name: str, sql: str) -> str:
-        self.used.add(name)
-        return sql
-
-    def condition(self, source: Source, depth: int = 2) -> str:
-        return self.of("b", source, depth)
-
-    def test(self, source: Source) -> str:
-        """A condition that is true of some rows and not of others, mostly."""
-        own = [(reference, kind) for reference, _, kind in source.columns if kind in "infdm"]
-        if not own or self.draw.random() < 0.3:
-            return self.condition(source)
-        reference, family = self.draw.choice(own)
-        if self.draw.random() < 0.2:
-            return self._use("is null", f"({reference} IS NULL)")
-        operator = self.draw.choice(("<>", "<=", ">", ">=", "<"))
-        return self._use("comparison", f"({reference} {operator} {self.of(family, source, 0)})")
-
-    def compared(self, source: Source, depth: int) -> str:
-        family = self.draw.choice("iinnfsdmzcw")
-        left, right = self.of(family, source, depth), self.of(family, source, depth)
-        if family in "sc":
-            operator = self.draw.choice(COMPARED)
-            return self._use("text order", f'({left} {operator} {right} COLLATE "C")')
-        return self._use("comparison", f"({left} {self.draw.choice(COMPARED)} {right})")
-
-    def listed(self, source: Source, depth: int) -> str:
-        family = self.draw.choice("inscd")
-        no = self.draw.choice(("", "NOT "))
-        return self._use(
-            "in list", f"({self.of(family, source, depth)} {no}IN ({self.literal(family)}, {self.literal(family)}))"
-        )
-
-    def between(self, source: Source, depth: int) -> str:
-        family = self.draw.choice("infdm")
-        return self._use(
-            "between",
-            f"({self.of(family, source, depth)} BETWEEN {self.literal(family)} AND {self.of(family, source, depth)})",
-        )
-
-    def known(self, source: Source, depth: int) -> str:
-        family = self.draw.choice("insbdfc")
-        no = self.draw.choice(("", "NOT "))
-        return self._use("is null", f"({self.of(family, source, depth)} IS {no}NULL)")
-
-    def same(self, source: Source, depth: int) -> str:
-        family = self.draw.choice("insdf")
-        no = self.draw.choice(("", "NOT "))
-        return self._use(
-            "distinct from", f"({self.of(family, source, depth)} IS {no}DISTINCT FROM {self.of(family, source, depth)})"
-        )
-
-    def connected(self, source: Source, depth: int) -> str:
-        word = self.draw.choice(("AND", "OR"))
-        return self._use(word.lower(), f"({self.condition(source, depth)} {word} {self.condition(source, depth)})")
-
-    def negated(self, source: Source, depth: int) -> str:
-        return self._use("not", f"(NOT {self.condition(source, depth)})")
-
-    def truth(self, source: Source, depth: int) -> str:
-        return self._use(
-            "is true",
-            f"({self.condition(source, depth)} IS {self.draw.choice(('TRUE', 'FALSE', 'NOT TRUE', 'NOT FALSE'))})",
-        )
-
-    def like(self, source: Source, depth: int) -> str:
-        pattern = self.draw.choice(("'a%'", "'%b%'", "'_'", "'%'", "'a_c'"))
-        return self._use("like", f"({self.of('s', source, depth)} {self.draw.choice(('', 'NOT '))}LIKE {pattern})")
 
     # relations
 
@@ -140,7 +34,9 @@ class Writer:
     def table(self) -> Source:
         made, alias = self.draw.choice(self.tables), self.alias()
         columns = [(f"{alias}.{name}", name, FAMILY[type_]) for name, type_ in made.columns.items()]
-        return Source(f"{made.name} {alias}", columns, [f"{alias}.id"])
+        if len(made.key) > 1:
+            self.used.add("key of two columns")
+        return Source(f"{made.name} {alias}", columns, [f"{alias}.{name}" for name in made.key])
 
     def source(self, depth: int) -> Source:
         if depth <= 0:
@@ -195,7 +91,7 @@ class Writer:
         equal = "="
         if nulls and self.draw.random() < 0.15:
             equal = self._use("join of nulls", "IS NOT DISTINCT FROM")
-        for family in self.draw.sample("iiiisdbnc", 9):
+        for family in self.draw.sample("iiiisdbnc" + "".join(sorted(self._more - {"j"})), 9):
             mine = [reference for reference, _, kind in left.columns if kind == family]
             theirs = [reference for reference, _, kind in right.columns if kind == family]
             if mine and theirs:
@@ -223,7 +119,7 @@ class Writer:
         source = self.source(depth)
         keys = []
         for place in range(self.draw.choice((0, 1, 1, 1, 2))):
-            family = self.draw.choice("iisbdncm")
+            family = self.family("iisbdncm", "teuy", source)
             keys.append((self._key(family, source), f"g{place}", family))
         measures = [(*self.aggregate(source), f"v{place}") for place in range(self.draw.randint(1, 3))]
         listed = [f"{sql} AS {name}" for sql, name, _ in keys] + [f"{sql} AS {name}" for sql, _, name in measures]
@@ -246,6 +142,14 @@ class Writer:
         names = [(name, family) for _, name, family in keys] + [(name, family) for _, family, name in measures]
         return f"SELECT {', '.join(listed)} FROM {source.sql}{self._where(source, depth)}{by}{having}", names
 
+    def of_keys(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        """By a table's whole key, so that its other columns can be shown."""
+        source = self.table()
+        listed, names = self._listed(source)
+        self.used.add("group by the key")
+        by = f" GROUP BY {', '.join(source.ids)}"
+        return f"SELECT {listed}, count(*) AS n FROM {source.sql}{self._where(source, 0)}{by}", [*names, ("n", "i")]
+
     def _key(self, family: str, source: Source) -> str:
         found = self.of(family, source, self.draw.choice((0, 0, 1)))
         own = [reference for reference, _, _ in source.columns]
@@ -253,16 +157,17 @@ class Writer:
         return found if any(reference in found for reference in own) else self.draw.choice(own[:2])
 
     def aggregate(self, source: Source) -> tuple[str, str]:
-        name = self.draw.choice(_AGGREGATES)
+        name = self.draw.choice(AGGREGATES)
         only = f" FILTER (WHERE {self.condition(source, 1)})" if self.draw.random() < 0.2 else ""
         if only:
             self.used.add("filter")
-        family = self.draw.choice({"min": "infdms", "max": "infdms", "sum": "infi", "avg": "infi"}.get(name, "in"))
+        usual = {"min": "infdms", "max": "infdms", "sum": "infi", "avg": "infi"}.get(name, "in")
+        family = self.family(usual, "t" if name in ("min", "max") else "", source)
         of = self.of(family, source, self.draw.choice((0, 1)))
         if name == "count(*)":
             return self._use(name, f"count(*){only}"), "i"
         if name in ("count", "count distinct"):
-            of = self.of(self.draw.choice("insbdfcw"), source, 0)
+            of = self.of(self.family("insbdfcw", "teuy", source), source, 0)
             return self._use(name, f"count({'DISTINCT ' if name != 'count' else ''}{of}){only}"), "i"
         if name in ("bool_and", "bool_or"):
             return self._use(name, f"{name}({self.condition(source, 1)}){only}"), "b"
@@ -270,7 +175,10 @@ class Writer:
             if not source.ids:
                 return self._use("count(*)", "count(*)"), "i"
             of = self.of(self.draw.choice("insbdfmz"), source, 0)
-            return self._use(name, f"array_agg({of} ORDER BY {self._order(source)})"), "A"
+            if self.draw.random() < 0.3:
+                only = f" FILTER (WHERE {self.test(source)})"
+                self.used.add("array_agg with filter")
+            return self._use(name, f"array_agg({of} ORDER BY {self._order(source)}){only}"), "A"
         if name in ("min", "max"):
             of = f'{of} COLLATE "C"' if family == "s" else of
             return self._use(f"{name}", f"{name}({of}){only}"), family
@@ -282,7 +190,7 @@ class Writer:
 
     def united(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
         word = self.draw.choice(("UNION ALL", "UNION", "EXCEPT", "INTERSECT"))
-        families = self.draw.choices("isbdncfmw", k=self.draw.randint(1, 2))
+        families = self.draw.choices("isbdncfmw" + "".join(sorted(self._more & set("tu"))), k=self.draw.randint(1, 2))
         parts = []
         for _ in range(2):
             source = self.source(depth)
@@ -304,6 +212,29 @@ class Writer:
             names,
         )
 
+    def first_of(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        """One row of each: PostgreSQL wants the order to begin with what they are told apart by."""
+        source = self.table() if self.draw.random() < 0.5 else self.join(0)
+        if not source.ids:
+            source = self.table()
+        listed, names = self._listed(source)
+        on = self.draw.choice([reference for reference, _, kind in source.columns if kind in "inbdm"])
+        self.used.add("distinct on")
+        way = self.draw.choice(("", " DESC", " NULLS FIRST"))
+        order = f"{on}{way}, {self._order(source)}"
+        return f"SELECT DISTINCT ON ({on}) {listed} FROM {source.sql}{self._where(source, 0)} ORDER BY {order}", names
+
+    def above(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        left, right, inner = self.table(), self.table(), self.table()
+        both = Source("", [*left.columns, *right.columns], [])
+        listed, names = self._listed(both)
+        kind = self.draw.choice(("avg", "max", "count"))
+        value = f"(SELECT {kind}({self.of('i', inner, 0)}) FROM {inner.sql}{self._where(inner, 0)})"
+        self.used.add("scalar subquery in on")
+        more = f"{self.of('i', both, 0)} {self.draw.choice(COMPARED)} {value}"
+        on = f"{self._equal(left, right)} AND {more}"
+        return f"SELECT {listed} FROM {left.sql} JOIN {right.sql} ON {on}{self._where(both, 0)}", names
+
     def numbered(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
         source = self.table() if self.draw.random() < 0.5 else self.join(0)
         if not source.ids:
@@ -315,7 +246,16 @@ class Writer:
         over = f"row_number() OVER ({part}ORDER BY {self._order(source)}) AS rn"
         sql = f"SELECT {listed}, {over} FROM {source.sql}{self._where(source, 0)}"
         self.used.add("row_number")
-        limit = self._use(*self.draw.choice((("rn <= n", "rn <= 2"), ("rn = 1", "rn = 1"), ("rn < n", "rn < 3"))))
+        limit = self._use(
+            *self.draw.choice(
+                (
+                    ("rn <= n", "rn <= 2"),
+                    ("rn = 1", "rn = 1"),
+                    ("rn < n", "rn < 3"),
+                    ("rn between", f"rn BETWEEN {self.draw.choice((1, 2))} AND 3"),
+                )
+            )
+        )
         shown = [name for name, _ in names] + (["rn"] if self.draw.random() < 0.5 else [])
         if "rn" in shown:
             names = [*names, ("rn", "i")]
@@ -408,7 +348,7 @@ class Writer:
     def _listed(self, source: Source) -> tuple[str, list[tuple[str, str]]]:
         found, names = [], []
         for place in range(self.draw.randint(1, 4)):
-            family = self.draw.choice("iinsbdfmzcw")
+            family = self.family("iinsbdfmzcw", "teuy", source)
             found.append(f"{self.of(family, source, self.draw.choice((0, 0, 1, 2)))} AS o{place}")
             names.append((f"o{place}", family))
         return ", ".join(found), names
@@ -449,15 +389,17 @@ class Writer:
                 "exists",
                 "not exists",
                 "in",
+                "= any",
                 "exists with a condition over both",
                 "not exists with a condition over both",
                 "in, of groups",
             )
         )
         self.used.add(kind)
-        if kind == "in":
+        if kind in ("in", "= any"):
+            word = "IN" if kind == "in" else "= ANY"
             where = f" WHERE {self.condition(inner, 1)}" if self.draw.random() < 0.5 else ""
-            return f"{self.of('i', source, 0)} IN (SELECT {self.of('i', inner, 0)} FROM {inner.sql}{where})"
+            return f"{self.of('i', source, 0)} {word} (SELECT {self.of('i', inner, 0)} FROM {inner.sql}{where})"
         if kind == "in, of groups":
             groups = f"SELECT max({self.of('i', inner, 0)}) FROM {inner.sql} GROUP BY {inner.columns[1][0]}"
             return f"{self.of('i', source, 0)} IN ({groups})"
@@ -468,21 +410,3 @@ class Writer:
             rest = f" AND {self.test(inner)}"
         no = "NOT " if kind.startswith("not") else ""
         return f"{no}EXISTS (SELECT 1 FROM {inner.sql} WHERE {equal}{rest})"
-
-
-_AGGREGATES = (
-    "count(*)", "count", "count distinct", "sum", "sum", "avg", "avg", "min", "max", "bool_and", "bool_or", "stddev",
-    "stddev_pop", "variance", "var_pop", "array_agg", "array_agg",
-)  # fmt: skip
-_LITERALS = {
-    "i": ("0", "1", "2", "3", "-1", "7", "100"),
-    "n": ("0.5", "1.25", "-0.01", "2", "1e2"),
-    "w": ("0.5", "3"),
-    "f": ("0.5::double precision", "2::double precision", "1e10::double precision"),
-    "s": ("'a'", "''", "'ab'", "'zebra'", "'12'"),
-    "c": ("'a'::char(4)", "'ab  '::char(4)"),
-    "b": ("TRUE", "FALSE"),
-    "d": ("DATE '2024-02-29'", "'2024-03-01'::date"),
-    "m": ("TIMESTAMP '2024-02-01 00:00:00'", "'2024-02-29 12:00:00'::timestamp"),
-    "z": ("TIMESTAMPTZ '2024-02-01 00:00:00+00'",),
-}  # fmt: skip

@@ -42,7 +42,8 @@ class Column:
     """`type` is the database's word for it (`numeric(12,2)`), `spark` the type under which tables show it.
 
     `number` is the column's lasting number in its table, by which a renamed one is known (PostgreSQL's `attnum`).
-    `default` is what rows from before the column was added hold in it, as JSON text as in the topic.
+    `default` is what rows from before the column was added hold in it, as JSON text as in the topic. `enum` is the name
+    of the enum that it is of, if it is of one.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Column:
     default: str | None = None
     was: tuple[str, ...] = ()
     has_default: bool = False
+    enum: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -51,8 +51,10 @@ SELECT a.attnum AS number, a.attname AS name, pg_catalog.format_type(a.atttypid,
        NOT a.attnotnull AS nullable, a.atthasdef OR a.attidentity <> '' OR r.preset AS has_default,
        a.attgenerated::text AS generated, a.attndims AS dimensions,
        CASE WHEN a.atthasmissing THEN a.attmissingval::text END AS missing,
-       pg_catalog.format_type(r.type, r.modifier) AS root
+       pg_catalog.format_type(r.type, r.modifier) AS root,
+       CASE WHEN e.typtype = 'e' THEN pg_catalog.format_type(r.type, NULL) END AS enum
 FROM pg_catalog.pg_attribute a JOIN root r ON r.number = a.attnum AND NOT r.is_domain
+JOIN pg_catalog.pg_type e ON e.oid = r.type
 WHERE a.attrelid = %(table)s
 ORDER BY a.attnum
 """
@@ -161,12 +163,11 @@ def described(connection: psycopg.Connection[Any], capture: Capture, table: Tabl
     for row in connection.execute(_COLUMNS, {"table": table.oid}):
         if row.name in absent or row.generated == "v":  # a virtual column is not in the WAL
             continue
-        spark, missing = types.postgres(row), types.missing(row)
+        spark, missing, enum = types.postgres(row), types.missing(row), row.enum or ""
         if row.name in masked:
-            spark, missing = "string", missing and MASKED
-        columns.append(
-            Column(row.name, row.type, spark, row.nullable, row.number, missing, has_default=row.has_default)
-        )
+            spark, missing, enum = "string", missing and MASKED, ""
+        numbered = Column(row.name, row.type, spark, row.nullable, row.number, missing)
+        columns.append(replace(numbered, has_default=row.has_default, enum=enum))
     key = tuple(row.attname for row in connection.execute(_KEY, (table.oid,)))
     shape = tuple(column.name for column in columns)
     stored = connection.execute(_NEVER_CHANGED, (table.oid, NEVER_CHANGED)).fetchone() is not None

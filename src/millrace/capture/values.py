@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from millrace.capture.database import Column as TableColumn
-from millrace.capture.printed import WHOLE
+from millrace.capture.printed import WHOLE, iso
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Debezium's own numbers for infinite timestamps; `Exact.java` writes words.
 _NEVER_US, _EVER_US = 9223372036825200000, -9223372036832400000
 # The ends of Spark's types, which stand for infinity.
-_ENDS = {
+ENDS = {
     "date": ("date_from_unix_date(2147483647)", "date_from_unix_date(-2147483648)"),
     "timestamp": ("timestamp_micros(9223372036854775807)", "timestamp_micros(-9223372036854775807 - 1)"),
     "timestamp_ntz": (
@@ -28,6 +28,7 @@ _ENDS = {
 }
 _RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _EPOCH = datetime(1970, 1, 1)
+_BEFORE_CHRIST = " BC"
 _ISO = re.compile(r"([+-]?)(\d{4,})(-\d\d-\d\d)(T\d\d:\d\d:\d\d(?:\.\d+)?)?(Z)?")
 
 
@@ -40,8 +41,8 @@ def in_spark(held: Column, spark: str) -> Column:
     """The value of a type other than that of its JSON; null where it is none."""
     if spark.startswith("decimal"):
         return _decimal(held, int(spark.rstrip(")").partition(",")[2]), spark)
-    if spark in _ENDS:
-        return _moment(held, spark)
+    if spark in ENDS:
+        return moment(held, spark)
     if spark == "binary":
         from pyspark.sql import functions as F
 
@@ -59,11 +60,12 @@ def _decimal(held: Column, scale: int, spark: str) -> Column:
     return F.when(fits | trimmed, held.try_cast(spark))
 
 
-def _moment(held: Column, spark: str) -> Column:
-    """ISO 8601 with years of any sign, a word for infinity, or Debezium's days or microseconds."""
+def moment(held: Column, spark: str) -> Column:
+    """ISO 8601 with years of any sign, or before Christ as PostgreSQL says it (a view's changelog); a word for
+    infinity, or Debezium's days or microseconds."""
     from pyspark.sql import functions as F
 
-    last, first = map(F.expr, _ENDS[spark])
+    last, first = map(F.expr, ENDS[spark])
     number = held.try_cast("bigint")
     if spark == "date":
         counted = F.date_from_unix_date(number.try_cast("int"))
@@ -71,11 +73,20 @@ def _moment(held: Column, spark: str) -> Column:
         counted = F.timestamp_micros(number) if spark == "timestamp" else _unzoned(number)
         counted = F.when(number >= _NEVER_US, last).when(number <= _EVER_US, first).otherwise(counted)
     return (
-        F.when(F.locate("-", held, 2) > 0, held.try_cast(spark))
+        F.when(held.endswith(_BEFORE_CHRIST), _signed(held).try_cast(spark))
+        .when(F.locate("-", held, 2) > 0, held.try_cast(spark))
         .when(held == "infinity", last)
         .when(held == "-infinity", first)
         .otherwise(counted)
     )
+
+
+def _signed(held: Column) -> Column:
+    """The year 44 before Christ is -43: there was no year 0."""
+    from pyspark.sql import functions as F
+
+    year = F.format_string("-%04d", F.substring_index(held, "-", 1).try_cast("int") - 1)
+    return F.concat(year, F.regexp_extract(held, r"^\d+(-.*) BC$", 1))
 
 
 def _unzoned(micros: Column) -> Column:
@@ -143,7 +154,7 @@ def _scalar(value: Any, spark: str) -> Any:
         return {True: True, False: False, "true": True, "false": False}[value]
     if spark == "binary":
         return base64.b64decode(value, validate=True)
-    if spark in _ENDS:
+    if spark in ENDS:
         return _date(value) if spark == "date" else _time(value, spark)
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -163,7 +174,7 @@ def _exact(number: Decimal, precision: int, scale: int) -> Decimal:
 def _date(value: Any) -> date | str:
     if isinstance(value, int):
         return date(1970, 1, 1) + timedelta(days=value)
-    return date.fromisoformat(value) if _python_holds(value) else str(value)
+    return date.fromisoformat(value) if _python_holds(value) else iso(str(value))
 
 
 def _time(value: Any, spark: str) -> datetime | str:
@@ -172,16 +183,16 @@ def _time(value: Any, spark: str) -> datetime | str:
     zone = UTC if spark == "timestamp" else None
     if isinstance(value, int):
         return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=zone)
-    return datetime.fromisoformat(value).replace(tzinfo=zone) if _python_holds(value) else str(value)
+    return datetime.fromisoformat(value).replace(tzinfo=zone) if _python_holds(value) else iso(str(value))
 
 
 def _python_holds(text: str) -> bool:
     if text in ("infinity", "-infinity"):
         return False
-    found = _ISO.fullmatch(text)
+    found = _ISO.fullmatch(text.removesuffix(_BEFORE_CHRIST))
     if found is None:
         raise ValueError
-    return not found[1] and found[2] != "0000"
+    return not found[1] and len(found[2]) == 4 and found[2] != "0000" and not text.endswith(_BEFORE_CHRIST)
 
 
 def _clock(micros: int) -> str:

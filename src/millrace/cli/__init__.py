@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
         console,
         deadletters,
         demo,
+        deploy,
         events,
         groups,
         lake,
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="store_true", help="versions of Millrace, Spark, Kafka and Java")
     commands = root.add_subparsers(title="commands", metavar="COMMAND")
-    captured = (captures, tables, views, verify, rebuild)
+    captured = (captures, tables, views, deploy, verify, rebuild)
     logs = (topics, groups, deadletters, queues)
     for noun in (project, demo, apps, console, state, lint, servers, *captured, *logs, lake, events, serve):
         noun.add(commands)

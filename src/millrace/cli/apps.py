@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.25
 SERVER_LOOK_S = 2.0
 _RUN = "millrace run"
+FROM_LAKE = "lake"
 
 
 def add(commands: Commands) -> None:
@@ -53,7 +54,12 @@ def add(commands: Commands) -> None:
         "topics; into outputs of its own (default: from the checkpoint)",
     )
     run.add_argument("--until", metavar="TIME", help="replay only what arrived before this time, and end")
-    run.add_argument("--into", metavar="NAME", help="the replay's name: stream `counts` writes to topic `counts.NAME`")
+    run.add_argument(
+        "--into",
+        metavar="NAME",
+        help="the replay's name: stream `counts` writes to topic `counts.NAME` "
+        f"(default with `--from lake`: {FROM_LAKE})",
+    )
     run.add_argument("--for", dest="duration", metavar="TIME", help="end after this time, for example 30s")
     run.add_argument(
         "--only", action="append", metavar="FLOW", default=[], help="run this flow and no other; may be repeated"
@@ -168,15 +174,21 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
 def _replay(args: argparse.Namespace) -> Replay | None:
     from millrace.engine.replay import Replay
 
-    start = None if args.start in ("earliest", "checkpoint", "lake") else moment("--from", args.start, _RUN)
+    start = None if args.start in ("earliest", "checkpoint", FROM_LAKE) else moment("--from", args.start, _RUN)
     until = None if args.until is None else moment("--until", args.until, _RUN)
-    if args.start == "lake" and until is not None:
+    if args.start == FROM_LAKE and until is not None:
         raise ReplayInvalid(reason="from the lake, all is read that there is: leave `--until` out")
-    if args.into is not None:
-        return Replay(args.into, start, until, lake=args.start == "lake")
+    if (into := _into(args)) is not None:
+        return Replay(into, start, until, lake=args.start == FROM_LAKE)
     if args.start != "checkpoint" or args.until is not None:
         raise ReplayInvalid(reason="it would write its results among those that are there")
     return None
+
+
+def _into(args: argparse.Namespace) -> str | None:
+    """The name of a replay; None if it is none, or has yet to say."""
+    given: str | None = args.into
+    return FROM_LAKE if given is None and args.start == FROM_LAKE else given
 
 
 def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
@@ -191,7 +203,7 @@ def _display(run: Run, show: tuple[str, ...], as_json: bool) -> Display:
 
 def _address(args: argparse.Namespace, settings: Settings) -> Listen | None:
     if args.metrics is None:  # a replay runs beside the live one, which has the configured port
-        return settings.run.metrics if args.into is None else None
+        return settings.run.metrics if _into(args) is None else None
     return listen("--metrics", args.metrics, _RUN)
 
 
@@ -214,16 +226,18 @@ def heard(as_json: bool = False) -> Iterator[None]:
 
     handler = JsonHandler() if as_json else _Said()
     handler.setLevel(logging.INFO if as_json else logging.WARNING)
-    logger = logging.getLogger("millrace.engine")
-    before = logger.level
-    logger.addHandler(handler)
-    if as_json:
-        logger.setLevel(logging.INFO)
+    loggers = [logging.getLogger(name) for name in ("millrace.engine", "millrace.demo")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        if as_json:
+            logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 class _Said(logging.Handler):

@@ -99,13 +99,16 @@ def restore(args: argparse.Namespace, settings: Settings) -> None:
 
 
 def list_tables(args: argparse.Namespace, settings: Settings) -> None:
-    from millrace.lakehouse import Catalog
+    from millrace.lakehouse.catalog import Catalog, Unseen
 
-    catalog, rows = Catalog(settings), []
-    for name in catalog.names():
-        with catalog.opened(name) as table:
-            rows.append(_summary(table))
-    columns = ("table", "format", "version", "at", "rows", "files", "bytes", "epoch")
+    rows: list[dict[str, Any]] = []
+    for found in Catalog(settings).looked(_summary):
+        if isinstance(found, Unseen):
+            found = {"table": found.name, "format": found.format, "error": found.reason}
+        rows.append(found)
+    columns: tuple[str, ...] = ("table", "format", "version", "at", "rows", "files", "bytes", "epoch")
+    if any("error" in row for row in rows):
+        columns += ("error",)
     listing(args, columns, rows, "no tables; a flow with a sink mr.lake(…) makes them when it runs")
 
 
@@ -127,7 +130,9 @@ def describe(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.lakehouse import Catalog
     from millrace.lakehouse.compacting import SMALL_BYTES, debt
     from millrace.lakehouse.moments import topics_of
+    from millrace.lakehouse.positions import freshness_s
     from millrace.lakehouse.retention import size_bytes
+    from millrace.log import Log
 
     with Catalog(settings).opened(args.table) as table:
         note, files = table.note(), table.files()
@@ -138,8 +143,9 @@ def describe(args: argparse.Namespace, settings: Settings) -> None:
             "partition_by": list(table.partition_by),
             "history_bytes": size_bytes(table) - sum(each.size_bytes for each in files),
             "small_files": sum(each.size_bytes < SMALL_BYTES for each in files),
-            "compaction_debt_files": debt(table),
+            "compaction_debt_files": debt(table, files),
             "flow": None if note is None else note.flow,
+            "freshness_s": freshness_s(Log(settings), table),
             "holds": {} if note is None else topics_of(note),
         }
     if args.json:
@@ -157,7 +163,7 @@ def _shown(value: Any) -> str:
         return ", ".join(_places(topic, parts) for topic, parts in value.items()) or "-"
     if isinstance(value, list):
         return ", ".join(value) or "-"
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return "-" if value is None else f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def _places(topic: str, parts: dict[int, int]) -> str:

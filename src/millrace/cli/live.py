@@ -32,10 +32,11 @@ def cells(standing: Standing) -> tuple[str, ...]:
     last = standing.last
     allowed = f" ({standing.allowed:,} allowed)" if standing.allowed else ""
     return (
-        f"{standing.rows_in:,} in",
+        f"{standing.rows_taken:,} in",
         f"{standing.rows_out:,} out" if standing.rows_out is not None else "",
         f"{standing.dead:,} dead" if standing.dead else "",
         f"{standing.late:,} late{allowed}" if standing.late else "",
+        f"{standing.left_out:,} left out" if standing.left_out else "",
         f"{last.rows_per_s:,.0f} rows/s" if last else "" if standing.state in ("restarting", "failed") else "waiting",
         f"{last.epoch_ms:,} ms" if last else "",
         f"watermark {last.watermark:%H:%M:%S}" if last and last.watermark else "",
@@ -147,7 +148,7 @@ class Display:
             self._say_flows()
         if any(standing.dead for standing in self._flows.values()):
             kept = "a replay does not keep them" if self._replay else "`millrace deadletter list` shows them"
-            self.say(f"some records did not fit their topic's schema; {kept}")
+            self.say(f"some records did not fit their topic; {kept}")
 
     def say(self, text: str) -> None:
         say(text)
@@ -165,7 +166,7 @@ class Display:
         try:
             while True:
                 record = self._records.get(timeout=wait_s) if wait_s else self._records.get_nowait()
-                line = f"{record.topic}  {_text(record)}"
+                line = record_line(record)
                 if self._live:
                     self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
                 else:
@@ -191,7 +192,7 @@ def _live() -> Live:
     return Live(console=Console(), auto_refresh=False, redirect_stderr=True, redirect_stdout=True)
 
 
-def _text(record: Record) -> str:
+def record_line(record: Record) -> str:
     text = "null" if record.value is None else record.value.decode(errors="replace")
     # Times are written with all their digits; a person is spared those that say nothing.
-    return text.replace(".000000Z", "Z")
+    return f"{record.topic}  {text.replace('.000000Z', 'Z')}"

@@ -37,12 +37,14 @@ def init(args: argparse.Namespace, _: Settings) -> None:
     folder = Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderTaken(folder=folder)
-    files = TEMPLATES[args.template].written(name)
+    template = TEMPLATES[args.template]
+    files = template.written(name)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8")
     print(f"made {folder}/ with {', '.join(files)}")
-    print(f"next: cd {folder} && millrace run")
+    # Where something comes before a run, the page says what.
+    print(f"next: cd {folder} && {'cat README.md' if template.first else 'millrace run'}")
 
 
 def completion(args: argparse.Namespace, _: Settings) -> None:

@@ -95,7 +95,7 @@ def _fact(value: Any) -> str:
 
 
 def _folder(args: argparse.Namespace, settings: Settings) -> tuple[str, Path]:
-    """The app and the folder of the flow that is meant."""
+    """The app and the folder of the flow that is meant; of a view, that of the generation that counts."""
     from millrace.engine import definition
     from millrace.engine.flows import flows
 

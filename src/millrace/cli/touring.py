@@ -23,77 +23,106 @@ if TYPE_CHECKING:
 FIGURES_S = 2.0
 MEMORY_S = 10.0
 STOP_S = 12.0  # at each stop of the tour, so long
+STEPS = 2  # of an application's start, at least: its data, its flows
 
 
 class Touring:
-    """Use it as a context. `expect` says how many steps the start has, `step` is one of them, `show` the tour."""
+    """Use it as a context. `expect` says which applications will come, `step` is one of what their start takes (in any
+    thread), `show` the tour through those that run."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty() and sys.stderr.isatty()
         self._progress: Progress | None = None
         self._live: Live | None = None
-        self._began = self._toured = time.monotonic()
-        self._looked_at = self._measured_at = 0.0
+        self._began = time.monotonic()
+        self._toured = self._looked_at = self._measured_at = 0.0
+        self._expected: list[str] = []
+        self._numbered: list[str] = []
         self._figures: dict[str, str] = {}
         self._memory = ""
         self._told: set[str] = set()
-        self._numbers = False
 
     def __enter__(self) -> Touring:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for shown in (self._progress, self._live):
-            if shown is not None:
-                shown.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def say(self, text: str) -> None:
         say(text)
 
-    def expect(self, steps: int) -> None:
+    def expect(self, names: Sequence[str]) -> None:
+        self._expected = list(names)
         if not self._terminal:
             return
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.console import Console as Terminal
+        from rich.live import Live
 
-        columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._progress = Progress(*columns, transient=True)
-        self._progress.add_task("", total=steps)
-        self._progress.start()
+        self._progress = _bar("starting", STEPS * len(names))
+        self._live = Live(self._progress, console=Terminal(), redirect_stderr=True, redirect_stdout=True)
+        self._live.start()
+
+    def stopping(self, steps: int) -> None:
+        """There is nothing to tour any more; so many steps are to come."""
+        if self._live is not None:
+            self._progress = _bar("stopping", steps)
+            self._live.update(self._progress)
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
         began = time.monotonic()
+        if self._progress is None and self._terminal and self._live is None:
+            with _bar(what, None):  # before it is known how much there is to do
+                yield
+            return
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], description=what)
         else:
             say(f"{what} …")
         yield
-        if self._progress is not None:
+        if self._progress is not None and self._live is not None:
             self._progress.advance(self._progress.task_ids[0])
-            self._progress.console.print(f"{what}: {time.monotonic() - began:.0f} s", highlight=False)
+            self._live.console.print(f"{what}: {time.monotonic() - began:.0f} s", highlight=False)
 
     def show(self, seen: Mapping[str, Seen], consoles: Sequence[Console], settings: Settings) -> None:
         """Asks for the figures when it is time, and shows them."""
-        from millrace.demo.together import used_mb
         from millrace.demo.tour import STOPS
 
         now = time.monotonic()
-        if now - self._looked_at < FIGURES_S:
+        if not seen or now - self._looked_at < FIGURES_S:
             return
         self._looked_at = now
-        if not self._numbers and all(each.rows_in() for each in seen.values()):
-            self._numbers = True
-            self.say(f"numbers of every application after {now - self._began:.0f} s")
+        self._tell_numbers([name for name, each in seen.items() if each.rows_in()], now - self._began)
         self._figures = {name: STOPS[name].figures(each) + _trouble(each) for name, each in seen.items()}
-        if now - self._measured_at >= MEMORY_S:
+        if len(seen) == len(self._expected) and now - self._measured_at >= MEMORY_S:
             self._measured_at = now
-            used = used_mb(settings)
-            parts = ", ".join(f"{name} {own_mb:,}" for name, own_mb in used.items())
-            self._memory = f"memory: {sum(used.values()):,} MB in all ({parts})"
-        if self._terminal:
-            self._draw(consoles)
+            self._memory = _memory(settings)
+        if self._live is not None:
+            self._live.update(self._drawn(consoles))
         else:
             self._print(consoles)
+
+    def print_records(self, seen: Mapping[str, Seen]) -> None:
+        """Those that have come to the topics that are shown."""
+        from millrace.cli.live import record_line
+
+        for each in seen.values():
+            while each.records:
+                line = record_line(each.records.popleft())
+                if self._live is not None:
+                    self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                else:
+                    print(line, flush=True)
+
+    def _tell_numbers(self, numbered: list[str], after_s: float) -> None:
+        """How long a person had to wait for the first, and for all."""
+        if numbered and not self._numbered:
+            self.say(f"first numbers after {after_s:.0f} s")
+        if len(self._numbered) < len(numbered) == len(self._expected):
+            self.say(f"numbers of every application after {after_s:.0f} s")
+            self._progress = None
+        self._numbered = numbered
 
     def _print(self, consoles: Sequence[Console]) -> None:
         """What is new."""
@@ -108,23 +137,11 @@ class Touring:
             self._told.add(line)
             print(line, flush=True)
 
-    def _draw(self, consoles: Sequence[Console]) -> None:
-        from rich.console import Console as Terminal
-        from rich.live import Live
-
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-        if self._live is None:
-            self._live = Live(console=Terminal(), auto_refresh=False, redirect_stderr=True, redirect_stdout=True)
-            self._live.start()
-            self._toured = time.monotonic()
-        self._live.update(self._drawn(consoles), refresh=True)
-
     def _drawn(self, consoles: Sequence[Console]) -> Group:
         from rich.console import Group
         from rich.markup import escape
         from rich.panel import Panel
+        from rich.spinner import Spinner
         from rich.table import Table
 
         from millrace.demo.tour import STOPS
@@ -134,16 +151,39 @@ class Touring:
         for name, told in self._figures.items():
             figures.add_row(name, escape(told))
         names = list(self._figures)
+        self._toured = self._toured or time.monotonic()
         place = int((time.monotonic() - self._toured) / STOP_S) % len(names)
         stop = STOPS[names[place]]
         lines = [escape(stop.says), f"look yourself:  [bold]{escape(stop.look)}[/bold]"]
         title = f"{names[place]} ({place + 1} of {len(names)})"
         under = Table.grid()
-        for told in filter(None, map(_addressed, consoles)):
-            under.add_row(escape(told))
+        if self._progress is not None:
+            under.add_row(self._progress)
+        for console in consoles:
+            starting = Spinner("dots", f"console of {console.name}: starting", style="dim")
+            under.add_row(escape(_addressed(console)) if console.settled else starting)
         under.add_row(self._memory, style="dim")
         under.add_row("Ctrl-C stops everything", style="dim")
         return Group(figures, Panel("\n".join(lines), title=title, title_align="left"), under)
+
+
+def _bar(what: str, steps: int | None) -> Progress:
+    """Without `steps` one that only says that something is at work, and goes when it is done."""
+    from rich.console import Console as Terminal
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
+    made = Progress(*columns, console=Terminal(), transient=steps is None)
+    made.add_task(what, total=steps)
+    return made
+
+
+def _memory(settings: Settings) -> str:
+    from millrace.demo.together import used_mb
+
+    used = used_mb(settings)
+    parts = ", ".join(f"{name} {own_mb:,}" for name, own_mb in used.items())
+    return f"memory: {sum(used.values()):,} MB in all ({parts})"
 
 
 def _trouble(seen: Seen) -> str:

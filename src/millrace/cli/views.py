@@ -17,7 +17,7 @@ from millrace.config import Settings
 from millrace.errors import UsageInvalid, ViewUnknown, nearest
 
 if TYPE_CHECKING:
-    from millrace.serve.query import Queries
+    from millrace.serve.query import Answer, Queries
     from millrace.views.store import Store
 
 WAIT_S = 60
@@ -29,13 +29,12 @@ def add(commands: Commands) -> None:
     json_option(added)
     added = command(view, "read", read, "print a view's rows, one JSON object a line")
     _view(added)
-    added.add_argument(
-        "--wait-for", metavar="LSN", help="first wait until it has what was committed by then (0/16E8F58)"
-    )
+    _wait_for(added, "it has")
     added.add_argument("--limit", type=positive, metavar="N", help="at most this many")
     added = command(view, "query", query, "run one SELECT over an app's views, and print its rows as JSON")
     added.add_argument("sql", help="in PostgreSQL's dialect; it can read views and nothing else")
     added.add_argument("--limit", type=positive, metavar="N", default=1_000, help="at most this many (default: 1000)")
+    _wait_for(added, "all views that it reads have")
     _app(added)
     added = command(view, "url", print_url, "print a PostgreSQL URL that can read an app's views and nothing else")
     _app(added)
@@ -50,6 +49,11 @@ def add(commands: Commands) -> None:
 def _view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("view")
     parser.add_argument("--app", help="whose view, if several apps have one of that name")
+
+
+def _wait_for(parser: argparse.ArgumentParser, who_has: str) -> None:
+    told = f"first wait until {who_has} what was committed by then (0/16E8F58)"
+    parser.add_argument("--wait-for", metavar="LSN", help=told)
 
 
 def _app(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +97,13 @@ def _filling(settings: Settings) -> dict[tuple[str, str], tuple[datetime, str]]:
 def query(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.serve.query import MOST_ROWS
 
-    answer = asyncio.run(_asked(args, settings, "query", lambda queries: queries.answer(args.sql, args.limit)))
+    if args.wait_for is not None:
+        lsn("--wait-for", args.wait_for, "millrace view query")
+
+    async def ask(queries: Queries) -> Answer:
+        return await queries.answer(args.sql, args.limit, args.wait_for, WAIT_S)
+
+    answer = asyncio.run(_asked(args, settings, "query", ask))
     for text in answer.rows:
         print(text)
     if answer.more:

@@ -6,8 +6,9 @@ import json
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,15 +20,17 @@ from millrace.errors import MillraceError
 from millrace.flow import Graph
 from millrace.flow import schema as schemas
 from millrace.log import Log
+from millrace.log.following import Following
 
-_AGAIN_S = 2.0
+# What becomes of fields that are missing or of another kind; decimal.InvalidOperation is an ArithmeticError.
+_MISFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 
 _logger = logging.getLogger("millrace.console")
 
 
 class Board(ABC):
     """Threads bring records, one for each topic, and pages look: whoever does either holds `guard`. `n` goes up with
-    everything that is new."""
+    everything that is new. `misfits` are records that a board could make nothing of, by topic."""
 
     # Topics, and since when their records are wanted; None for all of them.
     topics: ClassVar[Mapping[str, timedelta | None]]
@@ -35,6 +38,7 @@ class Board(ABC):
     def __init__(self) -> None:
         self.guard = threading.RLock()
         self.n = 0
+        self.misfits = Counter[str]()
 
     def begin(self, topic: str) -> None:  # noqa: B027 -- for most it is all the same
         """A topic is read from the beginning, perhaps again."""
@@ -46,14 +50,20 @@ class Board(ABC):
 
 @dataclass(frozen=True)
 class LivePage:
-    """A page for every app that has these topics, with at least these columns where it is known which they have."""
+    """A page for every app that has these topics, with at least these columns where it is known which they have, and
+    captures these tables."""
 
     title: str
     path: str
     board: Callable[[], Board]
     needs: Mapping[str, frozenset[str]]
+    tables: frozenset[str] = frozenset()
 
     def fits(self, graph: Graph) -> bool:
+        captured = {f"{each.name}.{table}" for each in graph.databases for table in each.capture.tables}
+        return self.tables <= captured and self._has_topics(graph)
+
+    def _has_topics(self, graph: Graph) -> bool:
         known = {topic.name: topic for topic in graph.topics}
         return all(
             name in known
@@ -65,36 +75,29 @@ class LivePage:
         )
 
 
-class Tailing(threading.Thread):
+class Tailing(Following):
     """Brings one topic's records to a board, until it is ended. `trouble` is why it has to wait."""
 
     def __init__(self, settings: Settings, topic: str, board: Board, log: Path) -> None:
-        super().__init__(name=f"live {topic}", daemon=True)
+        super().__init__(f"live {topic}")
         self.topic = topic
         self.trouble: MillraceError | None = None
         self._settings, self._board, self._log = settings, board, log
-        self._ended = threading.Event()
 
-    def end(self) -> None:
-        self._ended.set()
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, MillraceError):
+            self.trouble = error
+        else:
+            _logger.error("%s", self.name, exc_info=error)
+            self.trouble = unforeseen(error, self._log)
 
-    def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self._follow()
-            except MillraceError as error:
-                self.trouble = error
-            except Exception as error:
-                _logger.exception("%s", self.name)
-                self.trouble = unforeseen(error, self._log)
-            self._ended.wait(_AGAIN_S)
-
-    def _follow(self) -> None:
+    def follow(self) -> None:
         since = self._board.topics[self.topic]
         start = "earliest" if since is None else datetime.now(UTC) - since
-        reader = Log(self._settings).reader(self.topic, start, follow=True, stop=self._ended)  # type: ignore[arg-type]
+        reader = Log(self._settings).reader(self.topic, start, follow=True, stop=self.ended)  # type: ignore[arg-type]
         with self._board.guard:
             self._board.begin(self.topic)
+            del self._board.misfits[self.topic]
         self.trouble = None
         with closing(reader.batches()) as batches:
             for messages in batches:
@@ -102,20 +105,27 @@ class Tailing(threading.Thread):
 
 
 def bring(board: Board, topic: str, values: Iterable[bytes | None]) -> None:
-    """Records that are other than the board knows them are not for it."""
-    rows = [row for value in values if isinstance(row := _object(value), dict)]
+    """Records that are other than the board knows them are counted, so that a page can say so. One without a value
+    says nothing."""
+    rows = [_object(value) for value in values if value]
     with board.guard:
         for row in rows:
-            with suppress(KeyError, TypeError, ValueError):
+            try:
+                if row is None:
+                    raise ValueError("it is no object")
                 board.take(topic, row)
-        board.n += len(rows)
+                board.n += 1
+            except _MISFIT as error:
+                board.misfits[topic] += 1
+                _logger.debug("a record of %s does not fit: %s", topic, error)
 
 
-def _object(value: bytes | None) -> Any:
+def _object(value: bytes) -> dict[str, Any] | None:
     try:
-        return json.loads(value or b"null")
+        found = json.loads(value)
     except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
 
 
 @dataclass

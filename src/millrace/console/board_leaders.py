@@ -19,7 +19,7 @@ MOST_GONE = 1_000
 
 @dataclass(frozen=True)
 class Leader:
-    """`rose` is by how many ranks the player stands better than before; None if there is no before."""
+    """`rose` is by how many ranks the player stands better than before; None for one who has come in."""
 
     rank: int
     player: str
@@ -41,10 +41,12 @@ class LeaderBoard(Board):
         super().__init__()
         self._held: dict[str, Leader] = {}
         self._went: OrderedDict[str, int] = OrderedDict()
+        self._began = time.monotonic()
 
     def begin(self, topic: str) -> None:  # noqa: ARG002 -- there is one
         self._held.clear()
         self._went.clear()
+        self._began = time.monotonic()
 
     def take(self, topic: str, row: Mapping[str, Any]) -> None:  # noqa: ARG002 -- there is one
         player, rank, points = str(row["player"]), int(row["rank"]), int(row["points"])
@@ -57,8 +59,10 @@ class LeaderBoard(Board):
                 while len(self._went) > MOST_GONE:
                     self._went.popitem(last=False)
             return
-        before = self._went.pop(player, None) if held is None else held.rank
-        self._held[player] = Leader(rank, player, points, None if before is None else before - rank, time.monotonic())
+        before, now = self._went.pop(player, None) if held is None else held.rank, time.monotonic()
+        if before is None and now - self._began < FRESH_S:
+            before = rank  # who was there when the page was opened has not come in
+        self._held[player] = Leader(rank, player, points, None if before is None else before - rank, now)
 
     def leaders(self, search: str = "") -> list[Leader]:
         wanted = search.strip().lower()

@@ -1,4 +1,5 @@
-"""The ten pages of each minute that were looked at most: as counted, and beside it as a sketch has them."""
+"""The ten pages that are looked at most: of the minute that runs, as they change; and of each minute that is over as
+counted, and beside it as a sketch has them."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from typing import Any, ClassVar
 
 from millrace.console.board import Board
 
-EXACT, SKETCH = "busiest", "busiest_about"
+NOW, EXACT, SKETCH = "busiest_now", "busiest", "busiest_about"
 SINCE = timedelta(hours=1)
+NOW_SINCE = timedelta(minutes=3)
 MOST_MINUTES = 60
 
 
@@ -37,25 +39,59 @@ class Line:
 class _Minute:
     exact: dict[str, tuple[int, int]] = field(default_factory=dict)
     sketch: dict[str, tuple[int, int]] = field(default_factory=dict)
+    all_views: int | None = None
 
 
 class PageviewBoard(Board):
-    topics: ClassVar[Mapping[str, timedelta | None]] = dict.fromkeys((EXACT, SKETCH), SINCE)
+    topics: ClassVar[Mapping[str, timedelta | None]] = {
+        NOW: NOW_SINCE,
+        **dict.fromkeys((EXACT, SKETCH), SINCE),
+    }
 
     def __init__(self) -> None:
         super().__init__()
         self._minutes: dict[str, _Minute] = {}
+        # Rank and views, by minute and page: a page's changes are in one partition and so in their order.
+        self._now: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def begin(self, topic: str) -> None:
+        if topic == NOW:
+            self._now.clear()
 
     def take(self, topic: str, row: Mapping[str, Any]) -> None:
-        end = str(row.get("window_end", ""))
+        end, url = str(row["window_end"]), str(row["url"])
+        if topic == NOW:
+            self._change(end, url, (int(row["rank"]), int(row["views"])), came=int(row["__diff"]) > 0)
+            return
+        one, two = (row["rank"], row["views"]) if topic == EXACT else (row["at_least"], row["at_most"])
+        told = (int(one), int(two))
         minute = self._minutes.setdefault(end, _Minute())
-        url = str(row.get("url", ""))
-        if topic == EXACT:
-            minute.exact[url] = (int(row["rank"]), int(row["views"]))
-        else:
-            minute.sketch[url] = (int(row["at_least"]), int(row["at_most"]))
+        (minute.exact if topic == EXACT else minute.sketch)[url] = told
+        if topic == SKETCH and row.get("all_views") is not None:
+            minute.all_views = int(row["all_views"])
         while len(self._minutes) > MOST_MINUTES:
             del self._minutes[min(self._minutes)]
+
+    def _change(self, end: str, url: str, told: tuple[int, int], *, came: bool) -> None:
+        """Of a repeat after a crash, what it takes away may be gone, or be there anew with other views."""
+        minute = self._now.setdefault(end, {})
+        if came:
+            minute[url] = told
+        elif minute.get(url) == told:
+            del minute[url]
+        while len(self._now) > 2:  # when a minute begins, changes of the one before may still come
+            del self._now[min(self._now)]
+
+    def now(self) -> tuple[str, list[Line]]:
+        """The end of the newest minute of which anything was told, and its pages by rank; "" before there is one."""
+        end = max((end for end, pages in self._now.items() if pages), default="")
+        found = [Line(url, rank, views, None, None) for url, (rank, views) in self._now.get(end, {}).items()]
+        return end, sorted(found, key=lambda each: (each.rank or 0, each.url))
+
+    def bound(self, end: str) -> tuple[int, int | None]:
+        """By how many views a count of the sketch may be too small, and of how many."""
+        minute = self._minutes.get(end, _Minute())
+        return max((most - least for least, most in minute.sketch.values()), default=0), minute.all_views
 
     def minutes(self) -> list[str]:
         """When they ended, the newest first; one of which only half is told is not among them yet."""

@@ -64,6 +64,20 @@ class Keys:
     top: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A page of a reading: its rows, its number of so many pages, of how many records with the text that is searched,
+    and the keys of all."""
+
+    rows: tuple[Row, ...]
+    number: int
+    pages: int
+    found: int
+    count: int
+    done: bool
+    keys: Keys
+
+
 class Browse(threading.Thread):
     """Reads in the background; `records` grows until it is done or stopped. With `follow` it goes on with new records,
     from `newest` with nothing else."""
@@ -134,6 +148,16 @@ class Browse(threading.Thread):
         counts = Counter(record.key for record in records if record.key is not None)
         top = tuple((_text(key), number) for key, number in counts.most_common(_TOP_KEYS))
         return Keys(len(counts), sum(record.key is None for record in records), top)
+
+    def shown(self, search: str, number: int, size: int) -> Shown:
+        """A page of what has this text. It looks at every record, which takes a while: not for a thread that others
+        wait for."""
+        done, count = self.done, len(self.records)
+        found = self.found(search)
+        pages = max(-(-len(found) // size), 1)
+        number = max(min(number, pages), 1)
+        rows = tuple(self.rows(found[(number - 1) * size : number * size]))
+        return Shown(rows, number, pages, len(found), count, done, self.keys())
 
     def whole(self, n: int) -> str:
         """Everything about a record, as JSON for people."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from millrace.console.land import OUTLINES
 
 Points = Sequence[tuple[float, float]]
 
@@ -71,18 +74,33 @@ def shares(labels: Sequence[str], values: Sequence[float], chosen: int | None) -
     return made
 
 
+# ECharts has no polygons of its own on a plane of numbers: each is drawn by a function.
+_LAND: dict[str, Any] = {
+    "name": "land", "type": "custom", "silent": True, "clip": True, "z": 0, "tooltip": {"show": False},
+    ":renderItem": f"""(params, api) => ({{type: "polygon",
+        shape: {{points: {json.dumps(OUTLINES)}[params.dataIndex].map((place) => api.coord(place))}},
+        style: {{fill: "rgba(128,140,150,.16)", stroke: "rgba(128,140,150,.35)", lineWidth: 1}}}})""",
+    # By its first corner alone ECharts would leave out what begins outside the plane.
+    "data": [[0, 0]] * len(OUTLINES), "encode": {"x": -1, "y": -1},
+}  # fmt: skip
+
 # Longitude, latitude, a name, how many payments and how many alerts.
 Place = tuple[float, float, str, int, int]
 
 
 def plane(places: Sequence[Place], journeys: Sequence[tuple[tuple[float, float], ...]]) -> dict[str, Any]:
     """Places by longitude and latitude, and lines between two of them."""
-    paid = [_place(lon, lat, name, payments) for lon, lat, name, payments, _ in places]
-    alarmed = [_place(lon, lat, name, alerts) for lon, lat, name, _, alerts in places if alerts]
-    label = {"show": True, "formatter": "{b}", "position": "bottom", "color": "#7a8794", "fontSize": 11}
+    most = max((payments for _, _, _, payments, _ in places), default=0)
+    spans = _span([each[0] for each in places], 180), _span([each[1] for each in places], 90)
+    paid = [_place(lon, lat, name, payments, most) for lon, lat, name, payments, _ in places]
+    for each, side in zip(paid, sides(paid, *spans), strict=True):
+        each["label"]["position"] = side
+    alarmed = [_place(lon, lat, name, alerts, most) for lon, lat, name, _, alerts in places if alerts]
+    label = {"show": True, "color": "#5b6b7c", "fontSize": 12}
     lines = {"color": "#cf3b2e", "width": 1.5, "curveness": 0.15, "opacity": 0.7}
     made = _chart(
         [
+            _LAND,
             {"name": "payments", "type": "scatter", "data": paid, "label": label,
              "labelLayout": {"hideOverlap": True}, "itemStyle": {"color": "#1f6feb66"}},
             {"name": "alerts", "type": "scatter", "data": alarmed, "z": 3, "itemStyle": {"color": "#cf3b2ebf"}},
@@ -93,15 +111,57 @@ def plane(places: Sequence[Place], journeys: Sequence[tuple[tuple[float, float],
     )  # fmt: skip
     axis = {**_AXIS, "type": "value", "axisLabel": {**_AXIS["axisLabel"], "formatter": "{value}°"}}
     axis["axisLine"] = axis["axisTick"] = {"show": False}
+    made["legend"]["data"] = [each["name"] for each in made["series"][1:]]
     made["tooltip"] = {"trigger": "item", "formatter": "{a} at {b}"}
-    made["xAxis"] = {**axis, **_span([each[0] for each in places], 180)}
-    made["yAxis"] = {**axis, **_span([each[1] for each in places], 90)}
-    made["dataZoom"] = [{"type": "inside", "xAxisIndex": 0}, {"type": "inside", "yAxisIndex": 0}]
+    made["xAxis"], made["yAxis"] = ({**axis, **span} for span in spans)
+    made["dataZoom"] = [{"type": "inside", f"{one}AxisIndex": 0, "filterMode": "none"} for one in "xy"]
     return made
 
 
-def _place(lon: float, lat: float, name: str, count: int) -> dict[str, Any]:
-    return {"name": f"{name} ({count:,})", "value": [lon, lat], "symbolSize": min(6 + 1.5 * count**0.5, 36)}
+# Of a circle, in pixels: small enough that neighbouring capitals are told apart when there is something in Australia.
+_SMALLEST, _LARGEST = 6, 28
+# In pixels too, about: the plane, and a letter and a line of a name.
+_PLANE = (650, 460)
+_LETTER, _LINE = 8, 14
+SIDES = ("bottom", "top", "right", "left")
+# Left, upper, right and lower edge.
+Box = tuple[float, float, float, float]
+
+
+def _place(lon: float, lat: float, name: str, count: int, most: int) -> dict[str, Any]:
+    """Its area beside that of the place with most payments."""
+    size = _SMALLEST + (_LARGEST - _SMALLEST) * (min(count / most, 1) ** 0.5 if most else 1)
+    told = {"formatter": name}  # how many is said to whoever points at it: there is little room
+    return {"name": f"{name} ({count:,})", "value": [lon, lat], "symbolSize": round(size, 1), "label": told}
+
+
+def boxes(place: Mapping[str, Any], across: Mapping[str, int], up: Mapping[str, int]) -> dict[str, Box]:
+    """Where the circle of a place is on the plane, about, in pixels, and where its name would be on each side of it."""
+    lon, lat = place["value"]
+    x = (lon - across["min"]) / (across["max"] - across["min"]) * _PLANE[0]
+    y = (up["max"] - lat) / (up["max"] - up["min"]) * _PLANE[1]
+    far, half, high = place["symbolSize"] / 2, len(place["label"]["formatter"]) * _LETTER / 2, _LINE / 2
+    beside = far + 5 + half
+    middles = {"bottom": (x, y + far + 5 + high), "top": (x, y - far - 5 - high), "right": (x + beside, y),
+               "left": (x - beside, y)}  # fmt: skip
+    found = {side: (mx - half, my - high, mx + half, my + high) for side, (mx, my) in middles.items()}
+    return {**found, "circle": (x - far, y - far, x + far, y + far)}
+
+
+def sides(places: Sequence[Mapping[str, Any]], across: Mapping[str, int], up: Mapping[str, int]) -> list[str]:
+    """On which side of each place its name stands, so that as few as possible stand on another."""
+    known = [boxes(place, across, up) for place in places]
+    taken = [each["circle"] for each in known]
+    found = []
+    for own in known:
+        hits = {side: sum(_overlap(own[side], other) for other in taken) for side in SIDES}
+        found.append(min(SIDES, key=lambda side: hits[side]))
+        taken.append(own[found[-1]])
+    return found
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _span(values: Sequence[float], most: int) -> dict[str, int]:

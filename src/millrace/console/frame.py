@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from nicegui import run, ui
 
+from millrace.console import words
 from millrace.console.watch import Watch
 from millrace.errors import MillraceError
 
@@ -55,7 +56,7 @@ def framed(watch: Watch, here: str, *trail: tuple[str, str]) -> Iterator[None]:
     def refresh() -> None:
         looks = [each.look for each in watch.histories.flows.values()]
         running = sum(look is not None and look.state == "running" for look in looks)
-        state.set_text(f"{running} of {len(looks)} flows running")
+        state.set_text(f"{running} of {words.counted(len(looks), 'flow')} running" if looks else "")
 
     ui.timer(1.0, refresh)
 

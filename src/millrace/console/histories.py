@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from millrace.config import Settings
 from millrace.console.checkpoints import reached
-from millrace.engine import standing
-from millrace.engine.definition import folder_of
+from millrace.engine import generations, standing
+from millrace.engine.definition import folders_of
 from millrace.engine.flows import flow_facts
 from millrace.engine.plan import Flow, flows_of
 from millrace.engine.progress import PHASES
@@ -24,7 +24,6 @@ from millrace.flow import Graph
 
 EVERY_S = 1.0
 MOST_POINTS = 900  # a quarter of an hour
-MOST_RECOVERIES = 100
 # Over how long a rate is measured; longer where epochs are.
 RATE_S = 10.0
 RATE_EPOCHS = 3
@@ -57,7 +56,8 @@ class Look:
 
 
 class Point(NamedTuple):
-    """What is kept of a look: many are. Sums are since the run began, phases in the order of `PHASE_WORDS`."""
+    """What is kept of a look: many are. Sums are since the run began, phases in the order of `PHASE_WORDS`. `rows_in`
+    has those of the epoch at hand too, where they are known: see `Standing.under_way`."""
 
     at: float
     run: tuple[Any, ...]
@@ -78,7 +78,7 @@ class Point(NamedTuple):
         return cls(
             look.at,
             look.run,
-            told.get("rows_in") or 0,
+            (told.get("rows_in") or 0) + (told.get("under_way") or 0),
             told.get("rows_out"),
             told.get("late") or 0,
             told.get("dead") or 0,
@@ -90,36 +90,32 @@ class Point(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """Something that was seen to begin again."""
-
-    at: float
-    what: str
-
-
 @dataclass
 class History:
-    """`reached` is the next offset that it will read, by topic and partition, while it does not run."""
+    """`folder` is where its run shows it, whichever generation of a view counts. `reached` is the next offset that it
+    will read, by topic and partition, while it does not run; `taken_at` is when it was last seen to take records, in
+    the middle of an epoch too where that is known."""
 
     flow: Flow
     folder: Path
     look: Look | None = None
     reached: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
-    recoveries: deque[Recovery] = field(default_factory=lambda: deque(maxlen=MOST_RECOVERIES))
+    taken_at: float = 0.0
 
     def add(self, look: Look) -> None:
-        if (before := self.look) is not None and (what := _begun(before, look)):
-            self.recoveries.append(Recovery(look.at, what))
         self.look = look
-        self.points.append(Point.of(look))
+        point, before = Point.of(look), self.points[-1] if self.points else None
+        if before is not None and before.run == point.run and point.rows_in > before.rows_in:
+            self.taken_at = look.at
+        self.points.append(point)
 
     def rate(self, sum_of: Literal["rows_in", "rows_out"] = "rows_in") -> float | None:
         """Rows a second lately, pauses included: how much there is. None when it does not run."""
         if (last := self.look) is None or last.state not in RUNNING:
             return None
-        epoch_s = (last.last.get("epoch_ms") or 0) / 1_000
+        known = sum_of == "rows_in" and last.told.get("under_way") is not None  # before an epoch's end
+        epoch_s = 0.0 if known else (last.last.get("epoch_ms") or 0) / 1_000
         since = last.at - max(RATE_S, RATE_EPOCHS * epoch_s)
         points = [point for point in list(self.points) if point.at >= since and point.run == last.run]
         took_s = points[-1].at - points[0].at if points else 0.0
@@ -129,28 +125,19 @@ class History:
         return float(max(now - then, 0)) / took_s
 
 
-def _begun(before: Look, now: Look) -> str | None:
-    restarts, restarted = (look.told.get("restarts") or 0 for look in (before, now))
-    if before.run != now.run and any(before.run):
-        return f"another run took over (it was {before.state})"
-    if restarted > restarts:
-        return f"started again after a failure: {now.told.get('error') or 'no reason told'}"
-    return None
-
-
 class Histories:
     """Those of all flows of an app, in the order of the data's way."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self._app, self._settings = graph.app, settings
-        self.flows = {flow.name: History(flow, folder_of(settings, graph.app, flow.name)) for flow in flows_of(graph)}
+        self.flows = {flow.name: History(flow, folders_of(settings, graph.app) / flow.name) for flow in flows_of(graph)}
 
     def look(self) -> Mapping[str, History]:
         for history in self.flows.values():
             told = standing.read(history.folder)
             look = Look(time.time(), flow_facts(self._app, history.folder, told), told)
             if look.state not in RUNNING:
-                places = reached(history.folder).items()
+                places = reached(generations.current(history.folder)).items()
                 history.reached = {self._settings.unnamed(outside) or outside: place for outside, place in places}
             history.add(look)
         return self.flows

@@ -13,6 +13,7 @@ from millrace.console.views import Answered
 from millrace.errors import LakeMomentInvalid, PositionInvalid, RequestInvalid
 from millrace.lakehouse import Catalog, LakeTable, Version, moments
 from millrace.lakehouse.asking import Choose, asked
+from millrace.lakehouse.catalog import Unseen
 from millrace.log import position
 
 NEWEST = "newest"
@@ -57,12 +58,8 @@ class TableLook:
     older: int
 
 
-def tables(settings: Settings) -> list[TableFacts]:
-    catalog, found = Catalog(settings), []
-    for name in catalog.names():
-        with catalog.opened(name) as table:
-            found.append(_facts(table, table.versions()))
-    return found
+def tables(settings: Settings) -> list[TableFacts | Unseen]:
+    return list(Catalog(settings).looked(lambda table: _facts(table, table.versions())))
 
 
 def look(settings: Settings, name: str) -> TableLook:

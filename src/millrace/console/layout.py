@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 N = TypeVar("N", bound=Hashable)
 
 WIDTH, HEIGHT = 208, 92
-GAP_X, GAP_Y = 72, 20
+GAP_X, GAP_Y = 40, 20
 SWEEPS = 4
 
 

@@ -4,6 +4,7 @@ that was made from a demo has it too."""
 from __future__ import annotations
 
 from millrace.console.board import LivePage
+from millrace.console.board_bank import EVENTS, BankBoard
 from millrace.console.board_fraud import FraudBoard
 from millrace.console.board_leaders import LeaderBoard
 from millrace.console.board_pageviews import PageviewBoard
@@ -21,6 +22,7 @@ PAGEVIEWS = LivePage(
     "/live/pageviews",
     PageviewBoard,
     {
+        "busiest_now": frozenset({"url", "window_end", "rank", "views", "__diff"}),
         "busiest": frozenset({"url", "window_end", "rank", "views"}),
         "busiest_about": frozenset({"url", "window_end", "at_least", "at_most"}),
     },
@@ -28,5 +30,8 @@ PAGEVIEWS = LivePage(
 LEADERS = LivePage(
     "Leaders", "/live/leaders", LeaderBoard, {"leaders": frozenset({"player", "points", "rank", "__diff"})}
 )
+BANK = LivePage(
+    "Bank", "/live/bank", BankBoard, {"transfer_steps": frozenset({"id", "type", "at"})}, frozenset({EVENTS})
+)
 
-LIVE = (FRAUD, PAGEVIEWS, LEADERS)
+LIVE = (FRAUD, PAGEVIEWS, LEADERS, BANK)

@@ -275,12 +275,13 @@ def _flow_figures(node: Node, history: History, seen: Seen) -> dict[str, Any]:
     if isinstance(node, Delivery) and (owed := _sink(look.told, node.name).get("owed_epochs")):
         word = f"owes {owed:,} epochs"
     at = look.facts.get("at")
+    fresh = max(at.timestamp(), history.taken_at) if at is not None else None
     return {
         "word": word if look.told or runs else "never run",
         "rate": history.rate("rows_out" if isinstance(node, Delivery) and look.told.get("rows_out") else "rows_in"),
         "lag": lag,
         "lag_s": look.last.get("lag_s") if runs else None,
-        "fresh_s": max(look.at - at.timestamp(), 0.0) if at is not None else None,
+        "fresh_s": max(look.at - fresh, 0.0) if fresh is not None else None,
         "guarantee": guarantee,
     }
 

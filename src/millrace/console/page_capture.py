@@ -55,14 +55,14 @@ def _capture(status: CaptureStatus, database: str) -> None:
     with panel(f"Capture {status.capture}", f"of database {database}"):
         figures = (
             ("state", status.state),
-            ("position", status.position or words.NOTHING),
             ("behind", words.size(status.behind_bytes)),
             ("log kept for it", words.size(status.kept_bytes)),
+            ("position", status.position or words.NOTHING),
         )
         with ui.row().classes("mr-figures"):
             for label, value in figures:
                 with ui.column().classes("mr-figure"):
-                    ui.label(value).classes("mr-figure-value")
+                    ui.label(value).classes("mr-figure-value" + (" mr-code-figure" if label == "position" else ""))
                     ui.label(label).classes("mr-soft")
         if status.error:
             ui.label(status.error).classes("mr-what")

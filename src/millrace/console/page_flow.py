@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from nicegui import ui
@@ -15,9 +16,11 @@ from millrace.console.frame import Trouble, answered, empty, framed, panel, tabl
 from millrace.console.histories import History
 from millrace.console.series import Series, series, thinned
 from millrace.console.watch import Watch
+from millrace.engine import begun, generations
 from millrace.errors import FlowUnknown, nearest
 from millrace.flow import Topic
 
+MIB = 1 << 20
 REFRESH_S = 2.0
 ARRIVALS_S = 10.0
 
@@ -150,7 +153,8 @@ def _gap(_: History, found: Series) -> dict[str, Any]:
 
 
 def _state(_: History, found: Series) -> dict[str, Any]:
-    made = charts.lines({"rows": thinned(found.state_rows), "bytes": thinned(found.state_bytes)})
+    sizes = [(at_ms, round(size_bytes / MIB, 3)) for at_ms, size_bytes in thinned(found.state_bytes)]
+    made = charts.lines({"rows": thinned(found.state_rows), "MiB": sizes})
     made["yAxis"] = [made["yAxis"], {**made["yAxis"], "splitLine": {"show": False}}]
     made["series"][1]["yAxisIndex"] = 1
     return made
@@ -161,21 +165,32 @@ def _late(_: History, found: Series) -> dict[str, Any]:
 
 
 def _epochs(history: History, _: Series) -> dict[str, Any]:
+    return timeline(history.folder)
+
+
+def timeline(folder: Path) -> dict[str, Any]:
+    """Epochs by when they ended, of the generation that counts, and when the flow began or began again meanwhile."""
     points = [
         (epoch.ended * 1_000, round(epoch.ended - epoch.began, 3))
-        for epoch in epochs(history.folder)
+        for epoch in epochs(generations.current(folder))
         if epoch.ended is not None
     ]
-    return charts.bars(points, [(each.at * 1_000, "began again") for each in list(history.recoveries)])
+    first = points[0][0] if points else 0.0
+    marks = [
+        (at_ms, "recovered" if each.recovers else "began")
+        for each in begun.read(folder)
+        if (at_ms := each.at.timestamp() * 1_000) >= first
+    ]
+    return charts.bars(points, marks)
 
 
 _CHARTS: tuple[tuple[str, str, Callable[[History, Series], dict[str, Any]]], ...] = (
     ("Rows a second", "since the console began", _rows),
     ("Epoch time by phase", "ms", _phases),
     ("Watermark gap", "how far the watermark is behind the clock", _gap),
-    ("State", "rows left, bytes right", _state),
+    ("State", "rows left, MiB of memory right", _state),
     ("Late and dead rows", "since the run began", _late),
-    ("Epochs", "seconds, from the checkpoint; red: began again", _epochs),
+    ("Epochs", "seconds; red: it began, or recovered", _epochs),
 )
 
 

@@ -14,11 +14,12 @@ from millrace.console.watch import Watch
 
 _ALL = "all rules"
 _COLUMNS = ("at", "rule", "evidence", "card")
+_MOST_LISTED = 500
 _MINUTES = round(SINCE.total_seconds() / 60)
 
 
 def add(watch: Watch) -> None:
-    live(watch, FRAUD, "There are no payments yet", lambda board: _Page(board).draw)
+    live(watch, FRAUD, f"No payments in the last {_MINUTES} minutes", lambda board: _Page(board).draw)
 
 
 class _Page:
@@ -39,6 +40,7 @@ class _Page:
 
     def draw(self) -> bool:
         board = self._board
+        board.age()
         if self._drawn != board.n:
             self._drawn = board.n
             rules = board.rules()
@@ -57,14 +59,13 @@ class _Page:
 
     def _told(self) -> tuple[str, ...]:
         board, rules = self._board, self._board.rules()
-        cards = len({each.card for each in board.alerts.values()})
         frequent = rules.most_common(1)[0][0] if rules else words.NOTHING
-        return (words.count(len(board.payments)), words.count(len(board.alerts)), words.count(cards), frequent)
+        return (words.count(board.paid()), words.count(sum(rules.values())), words.count(board.cards()), frequent)
 
     def _list(self) -> None:
         chosen = None if self._rule.value in (None, _ALL) else str(self._rule.value)
         with self._board.guard:
-            found = self._board.told(chosen)
+            found = self._board.told(chosen)[:_MOST_LISTED]
         self._alerts.rows = [
             {"id": each.id, "at": _clock(each.at), "rule": each.rule, "evidence": each.evidence, "card": each.card}
             for each in found

@@ -15,9 +15,10 @@ from millrace.console.page_grid import QueryBox
 from millrace.console.timeline import Dot, timeline
 from millrace.console.views import Answered
 from millrace.console.watch import Watch
+from millrace.lakehouse.catalog import Unseen
 
 REFRESH_S = 4.0
-_COLUMNS = ("table", "format", "version", "written", "rows", "files", "size", "flow", "epoch")
+_COLUMNS = ("table", "format", "version", "written", "rows", "files", "size", "flow", "epoch", "trouble")
 # Dots are told by the browser, which has them as one piece of HTML.
 _CHOSEN = "(e) => { const number = e.target.dataset.number; if (number) emit(number); }"
 
@@ -51,7 +52,9 @@ def add(watch: Watch) -> None:
             _Page(watch, name)
 
 
-def _summary(facts: TableFacts) -> dict[str, Any]:
+def _summary(facts: TableFacts | Unseen) -> dict[str, Any]:
+    if isinstance(facts, Unseen):
+        return {"table": facts.name, "format": facts.format, "trouble": facts.reason}
     return {
         "table": facts.name,
         "format": facts.format,

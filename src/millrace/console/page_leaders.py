@@ -22,7 +22,8 @@ class _Page:
     def __init__(self, board: LeaderBoard) -> None:
         self._board, self._drawn = board, (-1, True)
         self._figures = figures("leader", "points", "to be among them", "changes read")
-        with panel("Best players", "as they change; ranks are the flow's own"):
+        with panel("Best players", "as they change; ranks are the flow's own") as card:
+            card.classes("mr-narrow")
             self._search = ui.input("Search", on_change=self._list).props("clearable dense")
             self._table = GridTable()
 

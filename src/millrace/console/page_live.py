@@ -29,6 +29,8 @@ def live(watch: Watch, page: LivePage, nothing: str, build: Callable[[Any], Draw
             looked = watch.boards.enter(page)
             ui.context.client.on_delete(lambda: watch.boards.leave(page))
             trouble = Trouble()
+            misfits = ui.label().classes("mr-misfits")
+            misfits.set_visibility(False)
             waiting = empty(nothing, f"What to do: `millrace run {watch.reference}`, in another terminal")
             with ui.column().classes("mr-wide mr-gap") as shown:
                 draw = build(looked.board)
@@ -37,11 +39,19 @@ def live(watch: Watch, page: LivePage, nothing: str, build: Callable[[Any], Draw
         def tick() -> None:
             trouble.show(looked.trouble, "It cannot be read")
             with looked.board.guard:
-                something = draw()
+                something, wrong = draw(), looked.board.misfits.total()
             shown.set_visibility(something)
             waiting.set_visibility(not something)
+            misfits.set_visibility(wrong > 0)
+            misfits.set_text(misfits_said(wrong))
 
         ui.timer(LOOK_S, tick)
+
+
+def misfits_said(count: int) -> str:
+    """Of records that a board could make nothing of."""
+    does, its = ("record does", "its") if count == 1 else ("records do", "their")
+    return f"{count:,} {does} not fit: {its} fields are missing or of another kind than this page knows"
 
 
 def figures(*labels: str) -> list[ui.label]:

@@ -14,7 +14,7 @@ from millrace.console.source_line import around
 from millrace.console.watch import Watch
 
 # A map is drawn smaller by itself only as long as it can be read well.
-READABLE = 0.7
+READABLE = 0.8
 # How long a browser may take to say how wide its window is.
 ANSWER_S = 10.0
 
@@ -188,7 +188,7 @@ class _Detail:
 
 def _word(facts: NodeFacts) -> str:
     if facts.condition == "late":
-        return f"{facts.word}, waits for {facts.cause}"
+        return f"waits for {facts.cause}"
     return facts.word
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from html import escape
 
-from nicegui import events, ui
+from nicegui import events, run, ui
 
 from millrace.console import words
-from millrace.console.browsing import MOST_RECORDS, NEWEST, Browse, Change
+from millrace.console.browsing import MOST_RECORDS, NEWEST, Browse, Change, Shown
 from millrace.console.frame import Trouble, answered, panel, table
 from millrace.console.watch import Watch
 
@@ -28,6 +28,7 @@ class _Browser:
         self._watch, self._topic = watch, topic
         self._browse: Browse | None = None
         self._drawn: tuple[object, ...] = ()
+        self._drawing = self._asked = False
         with ui.row().classes("mr-actions"):
             self._start = ui.input("From", value=NEWEST, placeholder="newest, earliest, an offset, a time")
             self._start.tooltip('newest, earliest, an offset, a time, or "10 minutes ago"')
@@ -63,46 +64,55 @@ class _Browser:
             return made
 
         self._browse = await answered(self._watch, begin, self._trouble, "It cannot be read")
-        self._first_page()
+        await self._first_page()
 
     def _end(self) -> None:
         if self._browse is not None:
             self._browse.stop()
 
-    def _tick(self) -> None:
+    async def _tick(self) -> None:
         browse = self._browse
         self._stop.set_enabled(browse is not None and not browse.done)
         if browse is None:
             return
         if browse.trouble is not None:
             self._trouble.show(browse.trouble, "Reading ended")
-        if self._drawn[:3] != (id(browse), len(browse.records), browse.done):
-            self._draw()
+        if self._drawn != (id(browse), len(browse.records), browse.done):
+            await self._draw()
 
-    def _first_page(self) -> None:
+    async def _first_page(self) -> None:
         self._pages.set_value(1)
-        self._draw()
+        await self._draw()
 
-    def _draw(self) -> None:
-        if (browse := self._browse) is None:
+    async def _draw(self) -> None:
+        """Beside the pages: all records are looked at. What is asked for meanwhile comes after it, once."""
+        self._asked = True
+        if self._drawing:
             return
-        done, count = browse.done, len(browse.records)
-        found = browse.found(self._search.value or "")
-        last = max(-(-len(found) // PAGE), 1)
-        self._pages.max = last
-        number = min(int(self._pages.value or 1), last)
-        self._table.rows = [asdict(row) for row in browse.rows(found[(number - 1) * PAGE : number * PAGE])]
+        self._drawing = True
+        try:
+            while self._asked and (browse := self._browse) is not None:
+                self._asked = False
+                search, number = self._search.value or "", int(self._pages.value or 1)
+                shown = await run.io_bound(browse.shown, search, number, PAGE)
+                if shown is not None and browse is self._browse:  # None: the console ends
+                    self._show(browse, shown)
+        finally:
+            self._drawing = False
+
+    def _show(self, browse: Browse, shown: Shown) -> None:
+        self._pages.max = shown.pages
+        self._table.rows = [asdict(row) for row in shown.rows]
         self._table.update()
-        self._table.set_visibility(bool(found))
-        self._pages.set_visibility(last > 1)
-        self._said.set_text(_said(browse, len(found)))
-        keys = browse.keys()
+        self._table.set_visibility(bool(shown.found))
+        self._pages.set_visibility(shown.pages > 1)
+        self._said.set_text(_said(browse, shown))
+        keys = shown.keys
         top = ", ".join(f"{key} ({times:,})" for key, times in keys.top)
         without = f", {keys.without:,} without" if keys.without else ""
-        self._keys.set_text(
-            f"{words.counted(keys.distinct, 'key')}{without}{': ' if top else ''}{top}" if count else ""
-        )
-        self._drawn = (id(browse), count, done)
+        told = f"{words.counted(keys.distinct, 'key')}{without}{': ' if top else ''}{top}"
+        self._keys.set_text(told if shown.count else "")
+        self._drawn = (id(browse), shown.count, shown.done)
 
     def _open(self, event: events.GenericEventArguments) -> None:
         if (browse := self._browse) is None:
@@ -121,9 +131,9 @@ class _Browser:
         self._dialog.open()
 
 
-def _said(browse: Browse, found: int) -> str:
-    count = len(browse.records)
-    if not browse.done:
+def _said(browse: Browse, shown: Shown) -> str:
+    count, found = shown.count, shown.found
+    if not shown.done:
         return f"Reading: {words.counted(count, 'record')} so far"
     if not count:
         return "There are no records there: choose another place to begin"

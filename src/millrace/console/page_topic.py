@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +20,8 @@ from millrace.log.deadletters import SUFFIX
 
 REFRESH_S = 3.0
 MOST_LETTERS = 500
+# Of the dead-letter topic so many records are looked at: it may have grown for years.
+MOST_LOOKED_AT = 5_000
 
 
 def add(watch: Watch) -> None:
@@ -208,15 +212,18 @@ def _letters(watch: Watch, name: str) -> None:
             ui.button("Replay", on_click=lambda: sure.submit(True)).props("color=negative no-caps")
             ui.button("Cancel", on_click=lambda: sure.submit(False)).props("flat no-caps")
 
+    seen = Letters()
+
     async def refresh() -> None:
-        found = await answered(watch, lambda: letter_rows(watch, name), trouble, "The dead letters cannot be read")
-        rows, left = found or ([], 0)
-        none.set_visibility(found is not None and not rows)
-        letters.set_visibility(bool(rows))
-        actions.set_visibility(bool(rows))
-        more.set_text(f"{left:,} more are not shown: `millrace deadletter list {name} --limit N`" if left else "")
-        if rows != letters.rows:
-            letters.rows = rows
+        nonlocal seen
+        found = await answered(watch, lambda: letters_of(watch, name, seen), trouble, "The dead letters cannot be read")
+        seen = found or Letters()
+        none.set_visibility(found is not None and not seen.rows)
+        letters.set_visibility(bool(seen.rows))
+        actions.set_visibility(bool(seen.rows))
+        more.set_text(f"The newest; the older ones: `millrace deadletter list {name} --limit N`" if seen.more else "")
+        if seen.rows != letters.rows:
+            letters.rows = seen.rows
             letters.update()
 
     async def replay(which: list[str] | None) -> None:
@@ -239,11 +246,29 @@ def _letters(watch: Watch, name: str) -> None:
     ui.timer(4 * REFRESH_S, refresh)
 
 
-def letter_rows(watch: Watch, name: str) -> tuple[list[dict[str, Any]], int]:
-    """The oldest letters, and how many more there are."""
-    letters = watch.log.dead.list(name)
-    rows = [_letter_row(letter) for letter in islice(letters, MOST_LETTERS)]
-    return rows, sum(1 for _ in letters)
+@dataclass(frozen=True)
+class Letters:
+    """The newest letters of a topic, newest first, and whether there may be `more`. `held` are the offsets of its
+    dead-letter topic, of which they are."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    more: bool = False
+    held: Mapping[int, tuple[int, int]] | None = None
+
+
+def letters_of(watch: Watch, name: str, before: Letters) -> Letters:
+    """Reads only what is looked at, and only when it is another than before: a page asks all the time."""
+    topics = watch.log.topics
+    held = topics.offsets(name + SUFFIX) if topics.exists(name + SUFFIX) else {}
+    if held == before.held:
+        return before
+    rows = deque[dict[str, Any]](maxlen=MOST_LETTERS)
+    count = 0
+    for letter in watch.log.dead.newest(name, MOST_LOOKED_AT):
+        rows.append(_letter_row(letter))
+        count += 1
+    records = sum(last - first for first, last in held.values())
+    return Letters(list(rows)[::-1], count > len(rows) or records > MOST_LOOKED_AT, held)
 
 
 def _letter_row(letter: DeadLetter) -> dict[str, Any]:

@@ -81,9 +81,10 @@ class _Page:
         self._trouble = Trouble()
         self._waiting = empty("Asking the view store and Kafka …")
         with ui.row().classes("mr-figures") as self._figures:
-            self._lsn, self._age, self._epoch, self._count = (
+            self._moment, self._age, self._epoch, self._count = (
                 _figure(label) for label in ("true as of", "age", "epoch", "rows")
             )
+            self._lsn = _figure("position in the database").classes("mr-code-figure")
         with ui.element("div").classes("mr-grid"):
             with panel("Rows", "as they change"):
                 self._rows()
@@ -124,7 +125,8 @@ class _Page:
         self._figures.set_visibility(seen.reached is not None)
         if seen.reached is not None:
             told = seen.reached.told()
-            self._lsn.set_text(seen.reached.lsn or words.clock(seen.reached.at))
+            self._moment.set_text(words.clock(seen.reached.at))
+            self._lsn.set_text(seen.reached.lsn or words.NOTHING)
             self._age.set_text(words.seconds(told["age_s"]))
             self._epoch.set_text(f"{seen.reached.epoch:,}")
             self._count.set_text(f"{len(seen.rows):,}{' and more' if seen.cut else ''}")

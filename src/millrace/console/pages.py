@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millrace.console import (
+    page_bank,
     page_capture,
     page_flow,
     page_fraud,
@@ -26,3 +27,4 @@ def pages(watch: Watch) -> None:
     page_fraud.add(watch)
     page_pageviews.add(watch)
     page_leaders.add(watch)
+    page_bank.add(watch)

@@ -21,13 +21,14 @@ import millrace as mr
 ATTRIBUTED = "impression string, campaign string, outcome string, at timestamp, clicked timestamp"
 
 app = mr.App("attribution")
-# A topic that is silent is waited for half an hour: a click that was delayed would find its impression told already.
+# A silent topic is waited for half an hour: otherwise a click that was delayed might find its impression already told
+# as one without a click.
 timed: dict[str, Any] = {"time": "at", "lateness": "1 minute", "idle": "30 minutes", "key": "impression"}
 impressions = app.topic("impressions", "impression string, campaign string, at timestamp", **timed)
 clicks = app.topic("clicks", "impression string, at timestamp", **timed)
 
 
-# An impression without a click is known when its 30 minutes are over: so late its row may come.
+# That an impression has no click is known when its 30 minutes are over: its row comes so long after its time.
 @app.stream(impressions, clicks, key="impression", schema=ATTRIBUTED, time="at", lateness="40 minutes")
 def attributed(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
     """Each click with its impression; and impressions without a click, and clicks without an impression, once it is
@@ -46,8 +47,8 @@ def attributed(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
 
 @app.stream(attributed, key="campaign")
 def click_through(rows: DataFrame) -> DataFrame:
-    """Of each campaign and hour: how many impressions, how many of them were clicked, and the part that is. It is the
-    whole truth when the hour and 30 minutes more are over: until then impressions without a click are missing."""
+    """Of each campaign and hour: how many impressions, how many of them were clicked, and their share. It is right when
+    the hour and 30 minutes more are over: until then impressions without a click are missing."""
     shown = rows.where("outcome <> 'no impression'")
     hours = mr.window(
         shown,
@@ -75,7 +76,7 @@ app.view(
 )
 
 
-# Made-up ones; the numbers of another start are others.
+# Made-up impressions and clicks. Each start has names of its own, so that none belongs to an earlier one.
 
 START = f"{datetime.now(UTC):%d%H%M%S}"
 
@@ -95,6 +96,6 @@ def impression(chance: random.Random, name: str) -> dict[str, Any]:
 
 
 def click(chance: random.Random, start: str, shown: int) -> dict[str, Any]:
-    """On one of the last hundred of so many impressions; one in twenty belongs to nothing that we know of."""
+    """On one of the last hundred impressions, of which `shown` were made; one in twenty is on none that we know of."""
     number = max(0, shown - chance.randrange(10, 100))
     return {"impression": f"{start}-{number}" if chance.random() < 0.95 else f"unknown-{number}"}

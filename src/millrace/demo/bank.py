@@ -1,4 +1,4 @@
-"""A bank whose only record are events: accounts, transfers as a saga, balances and statements, an audit, and fraud.
+"""A bank whose only record is its events: accounts, transfers as a saga, balances and statements, an audit, and fraud.
 
 millrace demo --only bank    made-up customers; who draws money too fast, and transfers that nobody accepted in time
 
@@ -13,6 +13,7 @@ The bank's own code is in `bank_accounts.py`.
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import threading
 import zlib
@@ -30,9 +31,14 @@ from millrace.events import Refused, Store, Work, every, typed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# So many withdrawals of one account, together of so much, within a minute are looked at by somebody.
+# So many withdrawals of one account within a minute, together of so much, are hasty: somebody should look at them.
 HASTY, MUCH = 4, 1_000
 ACCEPT_WITHIN = "20 seconds"
+# How long a customer takes for the next thing, and how long before it is tried again when the bank cannot do anything.
+TRADE_S = 0.2
+AGAIN_S = 1.0
+
+_logger = logging.getLogger("millrace.demo")
 
 
 def withdrawals(changes: DataFrame) -> DataFrame:
@@ -42,7 +48,7 @@ def withdrawals(changes: DataFrame) -> DataFrame:
 
 
 def hasty(withdrawals: DataFrame) -> DataFrame:
-    """Fraud by a rule over time: each withdrawal with those of the minute before it."""
+    """Fraud by a rule over time: a withdrawal that makes so many, of so much, in the minute that ends with it."""
     looked = mr.lookback(
         withdrawals,
         by="account",
@@ -54,8 +60,8 @@ def hasty(withdrawals: DataFrame) -> DataFrame:
 
 
 def steps(changes: DataFrame) -> DataFrame:
-    """What the deadline of a transfer hangs on: to be reminded of one is to be asked again. The store's ticks are there
-    for the time: nothing else may happen."""
+    """The events that the deadline of a transfer depends on; a reminder counts as if it were asked again. The store's
+    ticks are among them so that time goes on where nothing else happens."""
     found = changes.select("after.id", "after.type", "after.at").where(
         "type IN ('TransferAsked', 'TransferReminded', 'TransferAccepted', 'TransferEnded', 'millrace.ticked')"
     )
@@ -116,7 +122,7 @@ def _store() -> Store:
 app = application("bank", _store)
 
 
-# Made-up customers: they know of accounts and transfers, and of nothing that follows.
+# Made-up customers: they know of accounts and transfers, and nothing of what is derived from them.
 
 CUSTOMERS = 20
 
@@ -188,12 +194,22 @@ def _open_for_business(store: Store) -> Iterator[None]:
     closed = threading.Event()
 
     def trade() -> None:
-        chance, number, seen = random.Random(1), store.head(), 0  # noqa: S311 -- repeatable, not secret
-        while not closed.wait(0.2):
-            number += 1
-            business(store, chance, number)
-            if number % 10 == 0:
-                seen = accept(store, seen)
+        """For as long as the bank is open: a database that is away for a moment does not send its customers home."""
+        chance, number, seen, well = random.Random(1), 0, 0, True  # noqa: S311 -- repeatable, not secret
+        while not closed.wait(TRADE_S if well else AGAIN_S):
+            try:
+                number = number or store.head()
+                number += 1
+                business(store, chance, number)
+                if number % 10 == 0:
+                    seen = accept(store, seen)
+                if not well:
+                    _logger.warning("the bank's customers are back")
+                well = True
+            except Exception as error:
+                if well:
+                    _logger.warning("the bank's customers wait: %s", error, exc_info=error)
+                well = False
 
     trading = threading.Thread(target=trade, daemon=True)
     trading.start()

@@ -36,7 +36,8 @@ returns = app.topic("returns", RETURN, key="purchase")
 
 @app.stream(purchases, key="customer", schema=RECENT, time="at", lateness="2 seconds")
 def recent(p: DataFrame) -> DataFrame:
-    """Each purchase with what its customer did before it, to the microsecond: rolling, and not by the calendar."""
+    """Each purchase with what its customer has bought in the hour, the day and the month that end with it (it counts
+    itself): to the microsecond, and not by the calendar."""
     return mr.lookback(
         p,
         by="customer",
@@ -49,8 +50,8 @@ def recent(p: DataFrame) -> DataFrame:
 
 @app.stream(recent, profiles, key="customer", schema=FEATURES, time="at", lateness="5 seconds")
 def features(r: DataFrame, p: DataFrame) -> DataFrame:
-    """And with the profile as it was at that moment. Told once, when no older profile can come any more: a model must
-    not be asked with one profile and trained with another."""
+    """And with the profile as it was at that moment. Told once, when no profile from before it can come any more: a
+    model must not be asked with one profile and trained with another."""
     known = mr.as_of(r, p, on="customer", emit="final", late=mr.late.drop()).drop("table_at")
     return known.withColumn("of_credit", F.col("spent_1d").cast("double") / F.col("credit"))
 
@@ -78,7 +79,7 @@ def training_set(spark: SparkSession | None = None, settings: Settings | None = 
     return features(recent(bought), known).join(returned, "id", "left").fillna(False, ["returned"])
 
 
-# Made-up ones; the numbers of another start are others.
+# Made-up customers. Each start has numbers of its own, so that no purchase has the id of an earlier one.
 
 START = f"{datetime.now(UTC):%d%H%M%S}"
 CUSTOMERS = 500

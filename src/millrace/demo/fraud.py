@@ -2,6 +2,7 @@
 
 millrace demo --only fraud                       payments are made up, alerts are printed as they come
 millrace run millrace.demo.fraud:exactly_once    the same rules epoch by epoch, each alert in its topic once
+millrace run millrace.demo.fraud:archived        payments and what became of them in the lake too, to train the model
 
 payments ──▶ as_of(customer) ──▶ lookback(card) ──▶ score ──▶ rules ──▶ alerts ────────┐
    │             ▲                                                                     ├──▶ suspects
@@ -26,18 +27,28 @@ PAYMENT = (
     "lat double, lon double, at timestamp"
 )
 CUSTOMER = "customer long, country string, usual double, at timestamp"
+CHARGEBACK = "payment string, at timestamp"  # its customer did not make that payment
 ALERT = "id string, rule string, card string, customer long, payment string, evidence string, at timestamp"
 
-# What Spark ML made of labelled payments of the past (fraud_training.py): plain numbers, so that it runs in real time.
+# What Spark ML has learned from past payments (fraud_training.py): plain numbers, so that it runs in real time.
 MODEL: dict[str, Any] = {
-    "intercept": -7.2124,
-    "weights": {"times_usual": 0.9613, "abroad": 3.1727, "failed": 2.7721},
+    "intercept": -3.2686,
+    "weights": {"times_usual": 0.1807, "abroad": 6.1828, "failed": 0.9595},
 }
 SUSPICIOUS = 0.9
+# The other end of the earth is 20,015 km away, which takes 40 hours at 500 km/h: payments that are farther apart in
+# time are no impossible journey, wherever they are.
+FARTHEST = "41 hours"
 
 
 def alerts(payments: DataFrame, customers: DataFrame, lateness: str | None = None) -> DataFrame:
     """One row for each rule that a payment breaks, told with the payment that breaks it."""
+    return _told(mr.score(MODEL, features(payments, customers, lateness)))
+
+
+def features(payments: DataFrame, customers: DataFrame, lateness: str | None = None) -> DataFrame:
+    """What rules and model look at: each payment with its customer's profile as it was then, and what its card did
+    lately. Of tables of the lake it is what the model is trained with."""
     known = mr.as_of(
         payments, customers, on="customer", prefix="home_", emit="updates", late=mr.late.drop(), lateness=lateness
     )
@@ -50,13 +61,9 @@ def alerts(payments: DataFrame, customers: DataFrame, lateness: str | None = Non
         failed=mr.count("status = 'failed'", over="5 minutes"),
         payments=mr.count(over="1 minute"),
         spent=mr.sum("amount", over="10 minutes"),
-        kmh=mr.speed("lat", "lon", over="1 day"),
+        kmh=mr.speed("lat", "lon", over=FARTHEST),
     )
-    scored = mr.score(
-        MODEL,
-        recent.selectExpr("*", "amount / usual AS times_usual", "CAST(country <> home_country AS int) AS abroad"),
-    )
-    return _told(scored)
+    return recent.selectExpr("*", "amount / usual AS times_usual", "CAST(country <> home_country AS int) AS abroad")
 
 
 def card_testing(payments: DataFrame) -> DataFrame:
@@ -64,7 +71,7 @@ def card_testing(payments: DataFrame) -> DataFrame:
     found = mr.match(
         payments,
         by="card",
-        pattern="small{3,} large",
+        pattern="small any*? small any*? small any*? large",  # whatever its owner pays in between
         define={"small": "amount < 2", "large": "amount > 500"},
         within="10 minutes",
         order="arrival",  # a card's payments are in one partition, in their order; by event time it would wait
@@ -121,8 +128,9 @@ def _told(payments: DataFrame) -> DataFrame:
     )
 
 
-def application(name: str, database: str | None = None, **how: Any) -> mr.App:
-    """The app; `how` its alerts run and are delivered. Customers are a topic, or a table captured from a `database`.
+def application(name: str, database: str | None = None, *, archive: bool = False, **how: Any) -> mr.App:
+    """The app. `how` are options of the streams of alerts (`mode`, `delivery`). Customers are a topic, or a table
+    captured from a `database`. With an `archive` the lake keeps every payment, profile and chargeback.
 
     Two flows make alerts, because `match` tells matches only and the other rules need every payment.
     """
@@ -141,6 +149,13 @@ def application(name: str, database: str | None = None, **how: Any) -> mr.App:
         alerting = app.stream(payments, db.customers, name="alerts", **told)(late)
     testing = app.stream(payments, **told)(card_testing)
     app.stream(alerting, testing, key="customer")(suspects)
+    if archive:
+        if database is not None:
+            raise ValueError("an archive needs customers as a topic: of a captured table the lake has the last rows")
+        chargebacks = app.topic("chargebacks", CHARGEBACK, key="payment")
+        app.traffic(chargebacks, rate=20 * len(STOLEN) / ROUND)(made_up_chargeback)
+        for topic in (payments, customers, chargebacks):
+            topic.to(mr.lake(topic.name))
     return app
 
 
@@ -158,17 +173,28 @@ FRAUDS: list[list[dict[str, Any]]] = [
 ]
 
 
+def theft(n: int) -> dict[str, Any] | None:
+    """How the n-th payment is made if a thief makes it, otherwise None. Of each fifty payments, every fifth is made
+    with one stolen card, until the thief's plan is through."""
+    block, place = divmod(n, 50)
+    plan = FRAUDS[block % len(FRAUDS)]
+    return plan[place // 5] if place % 5 == 0 and place // 5 < len(plan) else None
+
+
+ROUND = 50 * len(FRAUDS)
+STOLEN = [n for n in range(ROUND) if theft(n) is not None]
+START = f"{datetime.now(UTC):%d%H%M%S}"  # each start has ids of its own
+
+
 def customer(number: int, at: datetime) -> dict[str, Any]:
     return {"customer": number, "country": CITIES[number % len(CITIES)][0], "usual": 20.0 + number % 80, "at": at}
 
 
 def payment(chance: random.Random, n: int, at: datetime, cards: int = CARDS) -> dict[str, Any]:
-    """The n-th payment. Of fifty, each fifth belongs to one stolen card, as long as the thief has something to do."""
-    block, place = divmod(n, 50)
-    theft = FRAUDS[block % len(FRAUDS)]
-    stolen = place % 5 == 0 and place // 5 < len(theft)
-    card = block * 7919 % cards if stolen else chance.randrange(cards)
-    how = theft[place // 5] if stolen else {}
+    """The n-th payment, by its owner or by a thief."""
+    stolen = theft(n)
+    card = chance.randrange(cards) if stolen is None else n // 50 * 7919 % cards
+    how = stolen or {}
     owner = customer(card // 2, at)
     _, lat, lon = CITIES[(card // 2 + how.get("city", 0)) % len(CITIES)]
     amount = how.get("amount", owner["usual"] * how.get("times", chance.uniform(0.3, 2)))
@@ -186,12 +212,19 @@ def payment(chance: random.Random, n: int, at: datetime, cards: int = CARDS) -> 
 
 
 def made_up_payment(chance: random.Random, n: int) -> dict[str, Any]:
-    return payment(chance, n, datetime.now(UTC))
+    return {**payment(chance, n, datetime.now(UTC)), "id": f"{START}-{n}"}
 
 
 def made_up_customer(_: random.Random, n: int) -> dict[str, Any]:
     return customer(n % (CARDS // 2), datetime.now(UTC))
 
 
+def made_up_chargeback(_: random.Random, n: int) -> dict[str, Any]:
+    """Soon after the payment, not after weeks as in life."""
+    rounds, place = divmod(n, len(STOLEN))
+    return {"payment": f"{START}-{rounds * ROUND + STOLEN[place]}", "at": datetime.now(UTC)}
+
+
 app = application("fraud", mode="realtime")
 exactly_once = application("fraud_exactly_once", delivery="exactly once")
+archived = application("fraud_archived", archive=True, mode="realtime")

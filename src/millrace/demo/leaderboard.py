@@ -31,7 +31,7 @@ def leaders(scores: DataFrame) -> DataFrame:
     )
 
 
-# A player who is not among the best wants to know a rank too: the sorted set answers for any of them.
+# Players who are not among the best want to know their ranks too: the sorted set answers for all.
 scores.to(mr.redis_ranking("players", member="player", score="points"))
 
 

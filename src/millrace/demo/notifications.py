@@ -14,9 +14,10 @@ import json
 import random
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -25,6 +26,8 @@ import millrace as mr
 
 NOTICE = "user long, event string, text string, at timestamp"
 SERVICES = ("orders", "payments", "shipping")
+# After a crash one epoch is posted again at most: a day's keys, at one a second, are more than enough.
+MOST_KEYS = 100_000
 
 app = mr.App("notifications")
 told = [app.topic(f"from_{service}", NOTICE, time="at", lateness="1 minute", key="user") for service in SERVICES]
@@ -42,7 +45,7 @@ def notifications(*services: DataFrame) -> DataFrame:
 notifications.to(mr.webhook("phone", key=["user", "event"]))
 
 
-# Made-up orders: one a second, and each service notices it.
+# Made-up orders: one a second, and each of the three services tells of it, about twice.
 
 STEPS = ("was placed", "was paid", "has been sent")
 
@@ -67,15 +70,43 @@ for topic in told:
     app.traffic(topic, rate=2, name=f"made_up_{topic.name}")(made_up)
 
 
+class Taken:
+    """The Idempotency-Keys that were taken, in a file: whoever is killed and started again has them still. The disk is
+    not waited for, since a file outlives its process without that."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        kept = [line for line in lines if line.endswith("\n")][-MOST_KEYS:]  # a kill may have cut the last one off
+        fresh = path.with_suffix(".new")
+        fresh.write_text("".join(kept), encoding="utf-8")
+        fresh.replace(path)
+        self._seen = set(map(str.strip, kept))
+        self._file = path.open("a", encoding="utf-8")
+        self._one_at_a_time = threading.Lock()  # a post that was given up may still be on its way
+
+    def take(self, key: str) -> bool:
+        """Whether it is new. It is kept before anything is done for it: at most once, not at least."""
+        with self._one_at_a_time:
+            if key in self._seen:
+                return False
+            self._file.write(f"{key}\n")
+            self._file.flush()
+            self._seen.add(key)
+            return True
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class Receiver(http.server.BaseHTTPRequestHandler):
     """Somebody's service that sends to phones: it prints a notification unless it has its Idempotency-Key already."""
 
-    seen: set[str]
+    taken: Taken
 
     def do_POST(self) -> None:
         post = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.headers["Idempotency-Key"] not in self.seen:
-            self.seen.add(self.headers["Idempotency-Key"])
+        if self.taken.take(self.headers["Idempotency-Key"]):
             print(f"to user {post['row']['user']}: {post['row']['text']}", flush=True)
         self.send_response(204)
         self.end_headers()
@@ -87,8 +118,10 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def beside() -> Iterator[Mapping[str, str]]:
     """The receiver, while the demo runs, and the setting by which the flow finds it."""
-    Receiver.seen = set()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+    from millrace import config
+
+    Receiver.taken = Taken(config.load().state_folder / "notifications" / "keys")
+    with closing(Receiver.taken), http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield {"MILLRACE_SINKS_PHONE_URL": f"http://127.0.0.1:{server.server_port}/"}
         server.shutdown()

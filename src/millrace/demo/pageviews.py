@@ -3,7 +3,8 @@
 millrace demo --only pageviews    made-up visitors, some with phones that were offline for hours
 
 pageviews ──┬──▶ window 1 minute, by url ──▶ per_minute: told again when a phone sends what it saw hours ago
-            ├──▶ window 1 minute, by url ──▶ top 10 ──▶ busiest
+            ├──▶ window 1 minute, by url ──▶ top 10 ──▶ busiest_now: what changes in the ten, while the minute runs
+            ├──▶ window 1 minute, by url ──▶ top 10 ──▶ busiest: the ten of a minute that is over
             └──▶ window 1 minute, a sketch of all urls ──▶ busiest_about: at least so often, at most so often
 """
 
@@ -20,7 +21,7 @@ import millrace as mr
 app = mr.App("pageviews")
 pageviews = app.topic("pageviews", "url string, user long, at timestamp", time="at", lateness="2 seconds")
 
-ERROR = 0.01  # of all views of a minute: by so much a count of the sketch may be too small
+ERROR = 0.01  # a count of the sketch may be too small by this part of all views of the minute
 
 
 @app.stream(pageviews, key="url")
@@ -28,6 +29,22 @@ def per_minute(p: DataFrame) -> DataFrame:
     """Told once, when the minute is over; and again, saying what it replaces, for views that come up to six hours late:
     phones send what they saw when they are online again."""
     return mr.window(p, "1 minute", by="url", views=mr.count(), emit="final", late=mr.late.update("6 hours"))
+
+
+@app.stream(pageviews, key="url")
+def busiest_now(p: DataFrame) -> DataFrame:
+    """The ten of the minute that is running, as they change: signed rows, a reader takes away what went and adds what
+    came."""
+    counting = mr.window(p, "1 minute", by="url", views=mr.count(), emit="updates", late=mr.late.drop())
+    return mr.top(
+        counting,
+        10,
+        by="window_end",
+        of="url",
+        order=["-views", "url"],
+        emit="updates",
+        late=mr.late.drop(),
+    )
 
 
 @app.stream(pageviews, key="url")
@@ -55,6 +72,7 @@ def busiest_about(p: DataFrame) -> DataFrame:
         "place + 1 AS rank",
         "page.count AS at_least",
         f"page.count + CAST(floor({ERROR} * views) AS long) AS at_most",
+        "views AS all_views",
     )
 
 

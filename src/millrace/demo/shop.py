@@ -1,6 +1,7 @@
 """A shop: its database is the only place that is written to; index, cache, lake and views follow it by themselves.
 
-millrace demo --only shop    a PostgreSQL with made-up business, captured into topics, an OpenSearch and a Valkey behind
+millrace demo --only shop       captures a PostgreSQL into topics, and fills an OpenSearch, a Valkey, a lake and views
+python -m millrace.demo.shop    the database and its made-up business alone, until Ctrl-C (the demo has them in it)
 
 PostgreSQL ──▶ Debezium ──▶ Kafka ──▶ Spark ──┬──▶ OpenSearch: products, to be searched
  customers                                    ├──▶ Redis: customer:17, to be looked up
@@ -30,14 +31,14 @@ REVENUE = """
     SELECT c.city, count(*) AS orders, sum(o.amount) AS revenue
     FROM orders o JOIN customers c ON o.customer = c.id GROUP BY c.city"""
 
-# What each order was sold for, and what it would cost at the price of now: a new price moves all orders of a product.
+# What each order was sold for, and what it would cost now: a new price changes the rows of all orders of a product.
 PRICED_ORDERS = """
     SELECT o.id, p.title, o.pieces, o.amount AS sold_for, o.pieces * p.price AS costs_now
     FROM orders o JOIN products p ON o.product = p.id"""
 
 
 def large_orders(orders: DataFrame) -> DataFrame:
-    """Orders of $1,000 and more, as signed rows: one that is changed or cancelled goes with -1."""
+    """Orders of $1,000 and more in signed rows: one that is cancelled goes with -1, one that changes goes and comes."""
     return orders.where("amount >= 1000")
 
 

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from millrace import local
 from millrace.config import Settings
 from millrace.engine import Run
-from millrace.engine.session import close, kill, session
+from millrace.engine.plan import flows_of
+from millrace.engine.realtime import slots_declared
+from millrace.engine.session import close, kill, partitions, session
 from millrace.errors import MillraceError
 from millrace.flow import App
 from millrace.local.process import resident_bytes
@@ -32,6 +34,8 @@ _MB = 2**20
 
 # What an application needs beside the servers, and the settings that say where that is.
 Beside = Callable[[], AbstractContextManager[Mapping[str, str]]]
+# What takes a while, by its name: how far it is is shown.
+Step = Callable[[str], AbstractContextManager[None]]
 
 
 def application(name: str) -> App:
@@ -71,48 +75,58 @@ def used_mb(settings: Settings) -> dict[str, int]:
 
 
 class Together:
-    """The runs of some applications. Use it as a context around `begin` and `start`: leaving it stops what runs,
+    """The runs of some applications. Use it as a context around `begin`, `add` and `start`: leaving it stops what runs,
     cleanly, or at once after an interrupt."""
 
     def __init__(self, apps: Sequence[App], settings: Settings) -> None:
-        made = {app.name: Run(app, settings) for app in apps}
-        self.flows = sum(len(run.planned) for run in made.values())
-        trigger_s = max(_LEAST_TRIGGER_S, self.flows * _EPOCH_S / (os.cpu_count() or 1))
-        for run in made.values():
-            run.trigger = f"{round(trigger_s * 1000)} milliseconds"
-        self.settings, self.runs, self.trigger_s = settings, made, trigger_s
+        self.settings = settings
+        self.runs: dict[str, Run] = {}
+        self._apps = {app.name: app for app in apps}
+        self._planned = [flow for app in apps for flow in flows_of(app.graph())]
+        self.flows = len(self._planned)
+        self.trigger_s = max(_LEAST_TRIGGER_S, self.flows * _EPOCH_S / (os.cpu_count() or 1))
         self._spark: SparkSession | None = None
-        self._started: list[Run] = []
+        self._begun: list[Run] = []
 
     def begin(self) -> None:
-        """Topics and captures, then the session. It has slots for all that is in real time: each run counts only its
-        own when it starts a flow."""
-        for run in self.runs.values():
-            run.prepare()
-        slots = sum(run.slots_wanted() for run in self.runs.values())
+        """The session, which needs no server. It has slots for all that is in real time: each run counts only its own
+        when it starts a flow."""
+        spark = self.settings.spark
+        slots = slots_declared(self._planned, partitions(spark.master, spark.revealed()))
         self._spark = session(self.settings, None, self.settings.named("demo"), slots)
-        for run in self.runs.values():
-            run.spark = self._spark
 
-    def start(self, name: str) -> None:
-        run = self.runs[name]
-        self._started.append(run)
+    def prepare(self, name: str, settings: Settings) -> Run:
+        """Topics and captures of an application whose servers run."""
+        run = Run(self._apps[name], settings, trigger=f"{round(self.trigger_s * 1000)} milliseconds")
+        run.prepare()
+        return run
+
+    def start(self, run: Run) -> None:
+        """When the session is there. Only one that has started is asked for news."""
+        assert self._spark is not None
+        run.spark = self._spark
+        self._begun.append(run)
         run.start()
+        self.runs[run.graph.app] = run
 
     def poll(self) -> None:
-        for run in self._started:
+        for run in list(self.runs.values()):
             run.poll()
 
-    def stop(self) -> None:
-        """Everything after its epoch. What ended a flow by itself is raised when all have stopped."""
+    def stop(self, step: Step = lambda _: nullcontext()) -> None:
+        """Everything after its epoch, each of which is a `step`. What ended a flow by itself is raised when all have
+        stopped."""
         failures = []
-        while self._started:
+        while self._begun:
+            run = self._begun.pop()
             try:
-                self._started.pop().stop()
+                with step(f"stopping {run.graph.app}"):
+                    run.stop()
             except MillraceError as failure:
                 failures.append(failure)
         if self._spark is not None:
-            close(self._spark)
+            with step("stopping Spark"):
+                close(self._spark)
             self._spark = None
         if failures:
             raise failures[0]

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace.engine import Run
 from millrace.errors import MillraceError
-from millrace.log import Log
+from millrace.log import Log, Position, Record
+from millrace.log.following import AGAIN_S
 from millrace.views.store import Store
+
+# Records that nobody has printed yet; of more, the newest.
+MOST_WAITING = 10_000
 
 
 class Seen:
     """What is seen of an application while it runs: the rows that its flows have read, and what comes to its topics
-    from now on. Use it as a context."""
+    from now on; `records` are those of `shown` that are still to be printed. Use it as a context."""
 
-    def __init__(self, run: Run, topics: tuple[str, ...]) -> None:
+    def __init__(self, run: Run, topics: Sequence[str], shown: Sequence[str] = ()) -> None:
         self.run = run
+        self.records: deque[Record] = deque(maxlen=MOST_WAITING)
+        self._shown = frozenset(shown)
         self.came: Counter[str] = Counter()
         self.last: dict[str, Mapping[str, Any]] = {}
         self.first: dict[str, Mapping[str, Any]] = {}
         self._ended = threading.Event()
         self._log = Log(run.settings)
-        self._threads = [threading.Thread(target=self._follow, args=(topic,), daemon=True) for topic in topics]
+        self._threads = [
+            threading.Thread(target=self._follow, args=(topic,), daemon=True)
+            for topic in dict.fromkeys([*topics, *shown])
+        ]
 
     def __enter__(self) -> Seen:
         for thread in self._threads:
@@ -38,22 +48,37 @@ class Seen:
             thread.join()
 
     def rows_in(self, *flows: str) -> int:
-        """Of these flows, or of all."""
+        """Of these flows, or of all; in real time also of the epoch at hand, which may take a minute."""
         standings = self.run.standings
-        return sum(standing.rows_in for name, standing in standings.items() if not flows or name in flows)
+        return sum(standing.rows_taken for name, standing in standings.items() if not flows or name in flows)
 
     def _follow(self, topic: str) -> None:
+        """Until the end. After a trouble, of which the run tells, it goes on behind the millisecond of the last record:
+        these are figures to look at."""
+        since: Position = "latest"
+        began = datetime.now(UTC)
+        while not self._ended.is_set():
+            try:
+                for record in self._log.read(topic, since, follow=True, stop=self._ended):
+                    began = began if record.time is None else record.time + timedelta(milliseconds=1)
+                    self._take(topic, record)
+            except MillraceError:
+                since = began
+                self._ended.wait(AGAIN_S)
+
+    def _take(self, topic: str, record: Record) -> None:
+        if topic in self._shown:
+            self.records.append(record)
         try:
-            for record in self._log.read(topic, "latest", follow=True, stop=self._ended):
-                row = record.json()
-                if not isinstance(row, dict):
-                    continue
-                self.came[topic] += 1
-                self.last[topic] = row
-                if row.get("rank") == 1 and row.get("__diff", 1) > 0:
-                    self.first[topic] = row
-        except MillraceError:
-            return  # the run tells of it
+            row = record.json()
+        except ValueError:
+            return
+        if not isinstance(row, dict):
+            return
+        self.came[topic] += 1
+        self.last[topic] = row
+        if row.get("rank") == 1 and row.get("__diff", 1) > 0:
+            self.first[topic] = row
 
 
 def _fraud(seen: Seen) -> str:

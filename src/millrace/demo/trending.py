@@ -38,7 +38,7 @@ def made_up(chance: random.Random, n: int) -> dict[str, Any]:
 
 
 def post(chance: random.Random, n: int, at: datetime) -> dict[str, Any]:
-    """Some tags are common always; one more comes up with each minute and is forgotten in the next."""
+    """Some tags are always common; one more comes up in each minute, and is not posted any more in the next."""
     common = [f"#topic{int(chance.paretovariate(1.1)) % 40}" for _ in range(chance.randrange(4))]
     rising = [f"#News{int(at.timestamp()) // 60 % 1_000}"] if chance.random() < at.second / 120 else []
     return {"id": f"{n}-{at:%H%M%S%f}", "tags": [*common, *rising], "at": at}

@@ -1,7 +1,8 @@
 """Views on their way into the view store: a plain consumer of each changelog, from mark to mark.
 
 What holds: the store is changed by whole epochs, rows and offsets in one transaction. A store that is away is waited
-for; what it lacks is in the changelog. A view that is not whole yet is not shown at all.
+for, and one that does not take a view is tried until somebody has seen to it: what it lacks is in the changelog. A view
+that is not whole yet is not shown at all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millrace.engine.restarts import MOST_TRIES_ONCE
 from millrace.engine.showing import Showing
 from millrace.engine.viewed import plan_of
 from millrace.engine.wanting import Wanting
-from millrace.errors import MillraceError, ServerError, ViewStoreUnfit
+from millrace.errors import MillraceError, ServerError, UserError, ViewStoreUnfit
 from millrace.flow import View
 from millrace.log import Log, Ranges
 from millrace.views import Plan
@@ -31,6 +32,8 @@ from millrace.views.store import Shape, Store
 # How long a run that ends waits for the last epochs.
 FINISH_S = 20.0
 _LOOK_S, _LEAST_S, _MOST_S = 0.05, 0.5, 10.0
+# Between two tries while somebody has to do something; nobody does it within a second.
+MENDED_S = 30.0
 # Among so many offsets at the end of the topic of marks is the last one: transactions take none there.
 _MARKS = 20
 
@@ -38,7 +41,7 @@ _logger = logging.getLogger("millrace.engine")
 
 
 class Applying(threading.Thread):
-    """Of one view. `trouble` is why it waits, or has ended."""
+    """Of one view. `trouble` is why it waits, and the view stands still."""
 
     def __init__(self, view: View, plan: Plan, log: Log, app: str) -> None:
         super().__init__(name=f"view {view.name}", daemon=True)
@@ -52,25 +55,25 @@ class Applying(threading.Thread):
 
     @property
     def busy(self) -> bool:
-        """Whether there is a mark that it has not come to; a store that was away for long enough for a run that has an
-        end does not count."""
-        tries = self.is_alive() and self._tries < MOST_TRIES_ONCE
+        """Whether there is a mark that it has not come to. For a run that has an end, a store that was away for long
+        enough does not count, nor what somebody has to mend."""
+        tries = self.is_alive() and self._tries < MOST_TRIES_ONCE and not isinstance(self.trouble, UserError)
         return tries and self._log.topics.last(marks_topic(self.view.name))[0] > self._seen
 
     def run(self) -> None:
         while not self._ended.is_set():
             try:
                 self._follow()
-            except ServerError as error:
+            except MillraceError as error:
                 self._told(error)
-                self._ended.wait(min(_LEAST_S * 2 ** min(self._tries, 10), _MOST_S))
-                self._tries += 1
             except Exception as error:
-                told = error if isinstance(error, MillraceError) else None
-                _logger.debug("%s is not applied any more", self.view.name, exc_info=True)
-                reason = f"{type(error).__name__}: {error}"
-                self._told(told or ViewStoreUnfit(view=self.view.name, reason=reason))
-                return
+                _logger.debug("%s is not applied", self.view.name, exc_info=True)
+                self._told(ViewStoreUnfit(view=self.view.name, reason=f"{type(error).__name__}: {error}"))
+            else:
+                continue
+            most_s = _MOST_S if isinstance(self.trouble, ServerError) else MENDED_S
+            self._ended.wait(min(_LEAST_S * 2 ** min(self._tries, 10), most_s))
+            self._tries += 1
 
     def finish(self, wait_s: float = FINISH_S) -> None:
         """After the view's flow has ended: what it wrote, if the store takes it soon."""
@@ -99,15 +102,18 @@ class Applying(threading.Thread):
                 self._showing = Showing(self._shape, self._log, self._app)
                 self._showing.start()
             ends, epoch = ({}, -1) if held is None else (dict(held.ends), held.epoch)
-            first = max(self._log.topics.last(marks)[0] - _MARKS, 0)
+            end = self._log.topics.last(marks)[0]
+            first = max(end - _MARKS, 0)
             for messages in self._log.reader(marks, first, follow=True, stop=self._ended).batches():
                 found = [Mark.from_json(json.loads(message.value())) for message in messages if message.value()]
                 whole = [mark for mark in found if mark.whole]
-                if whole and whole[-1].epoch > epoch:
+                if is_new := bool(whole) and whole[-1].epoch > epoch:
                     store.apply(self._shape, topic, whole[-1], self._changes(ranges, ends, whole[-1]))
                     ends, epoch = dict(whole[-1].ends), whole[-1].epoch
                 self._seen = messages[-1].offset() + 1
-                self.trouble, self._tries = None, 0
+                # Marks that the store had before say nothing about the one that it did not take.
+                if is_new or self._seen >= end:
+                    self.trouble, self._tries = None, 0
 
     def _changes(self, ranges: Ranges, starts: dict[int, int], mark: Mark) -> Iterator[tuple[bytes, bytes | None]]:
         for message in ranges.between(starts, mark.ends):
@@ -123,14 +129,19 @@ class Appliers:
         self._wanting: Wanting | None = None
 
     def begin(self, flow: Flow, spark: SparkSession) -> None:
-        """If it is a view's, and not the second start of one."""
-        if (view := flow.view) is not None and view.name not in self._views:
+        """If it is a view's, and not the second start of one. One that is made beside another is not shown."""
+        if (view := flow.view) is not None and view.of is None and view.name not in self._views:
             self._views[view.name] = Applying(view, plan_of(view, self._log), self._log, self._app)
             self._views[view.name].start()
             if self._wanting is None:
                 self._wanting = Wanting(Captures(self._log.settings, self._log), self._app, spark)
                 self._wanting.start()
             self._wanting.add(view)
+
+    def let_go(self, name: str) -> None:
+        """Of a view whose flow has ended, and which another process takes over."""
+        if (found := self._views.pop(name, None)) is not None:
+            found.finish()
 
     @property
     def busy(self) -> bool:

@@ -16,6 +16,9 @@ from millrace.log import Log
 
 Verdict: TypeAlias = Literal["new", "same", "safe", "compatible", "needs a new checkpoint", "refused"]
 
+# What says that a checkpoint is of other code.
+ANOTHER = (InputsChanged, SchemaChanged, StateChanged)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -37,14 +40,19 @@ def answers(graph: Graph, settings: Settings, spark: SparkSession) -> list[Answe
 
 
 def answer(app: str, flow: Flow, log: Log, spark: SparkSession) -> Answer:
-    folder = definition.folder_of(log.settings, app, flow.name)
     try:
-        planned = running.planned(spark, flow, log, app)
-        running.refuse(flow, planned, folder, log)
-    except (InputsChanged, SchemaChanged, StateChanged) as error:
+        return found(app, flow, log, spark)
+    except ANOTHER as error:
         return Answer(flow.name, "needs a new checkpoint", str(error))
     except MillraceError as error:
         return Answer(flow.name, "refused", str(error))
+
+
+def found(app: str, flow: Flow, log: Log, spark: SparkSession) -> Answer:
+    """If it goes on; raises why it does not otherwise."""
+    folder = definition.folder_of(log.settings, app, flow.name)
+    planned = running.planned(spark, flow, log, app)
+    running.refuse(flow, planned, folder, log)
     old, new = planned.old, planned.new
     if old is None:
         return Answer(flow.name, "new")

@@ -17,11 +17,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.disk import write_whole
 from millrace.engine.output import write
 from millrace.engine.progress import Span
 from millrace.engine.sources import Source
 from millrace.log import Log, deadletters
-from millrace.sinks.disk import write_whole
 
 _EARLIEST = -1
 
@@ -55,8 +55,10 @@ class DeadLetters:
     def __init__(self, source: Source, folder: Path, log: Log) -> None:
         self.source = source
         self.written = 0
-        # By the topic's identity: one that was deleted and made again begins from its start.
-        self._path = folder / f"{source.topic.name}-{log.topics.identity(source.topic.name)}.json"
+        # By the topic's identity: one that was deleted and made again begins from its start. Kafka's has slashes.
+        identity = log.topics.identity(source.topic.name)
+        self._path = folder / f"{source.topic.name}-{identity.replace('/', '_')}.json"
+        self._nested = folder / f"{source.topic.name}-{identity}.json"  # as it once was
         self._log = log
         self._done = self._load()
 
@@ -116,8 +118,9 @@ class DeadLetters:
 
     def _load(self) -> dict[str, int]:
         """The offsets up to which all is done. A topic that was deleted and made again begins from its start."""
+        path = self._path if self._path.exists() else self._nested
         try:
-            done = {str(number): int(offset) for number, offset in json.loads(self._path.read_text()).items()}
+            done = {str(number): int(offset) for number, offset in json.loads(path.read_text()).items()}
         except (OSError, ValueError):
             return {}
         ends = self._log.topics.offsets(self.source.topic.name)

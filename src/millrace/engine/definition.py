@@ -4,8 +4,9 @@ checkpoints/<app>/<flow>/
     checkpoint/     Spark's own
     flow.json       this record
     progress.json   how it stands, for whoever looks
+    begun.jsonl     when it began, and after what; the same
     lock, holder.json, seen
-    filling.json    of a view: up to where its tables are read for the first time
+    filling.json    of a view: up to where its tables are read for the first time; see also `generations`
     sinks/<sink>/   what a sink owes, and the ledger of one whose target has no place for it
 """
 
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from millrace.config import Settings
+from millrace.disk import write_whole
+from millrace.engine import generations
 from millrace.engine.plan import Flow
 from millrace.engine.sources import Source
 from millrace.engine.stopping import epochs
@@ -27,7 +30,6 @@ from millrace.errors import InputsChanged, RecordsGone, SchemaChanged, StateChan
 from millrace.flow.histories import Kept
 from millrace.flow.operators import Operator
 from millrace.log import Log
-from millrace.sinks.disk import write_whole
 
 _WORDS_SHOWN = 80
 
@@ -77,7 +79,14 @@ class Definition:
 
 
 def folder_of(settings: Settings, app: str, flow: str) -> Path:
-    return settings.checkpoints / settings.named(app) / flow
+    """Of a view: that of the generation which counts."""
+    return generations.current(folders_of(settings, app) / flow)
+
+
+def folders_of(settings: Settings, app: str) -> Path:
+    """The folder around those of an app's flows. How a flow stands is shown in the one of its name, whichever
+    generation of a view counts."""
+    return settings.checkpoints / settings.named(app)
 
 
 def remembered(folder: Path) -> Definition | None:

@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from millrace.engine.stopping import epochs
 from millrace.sinks.ledger import Epoch, ranges_of
@@ -17,6 +18,9 @@ from millrace.sinks.ledger import Epoch, ranges_of
 # No topic's name begins so: what stands there is a position of a database, or the time.
 POSITION = "@"
 NOW = "@@now"
+# Offsets by topic and partition, positions by database, and time.
+Place: TypeAlias = Mapping[str, Mapping[str, int]]
+
 _HEAD = 2  # the format's version, then the epoch's metadata, then one line a source
 
 
@@ -67,6 +71,27 @@ def _positions(checkpoint: Path, number: int) -> dict[str, Mapping[str, int]]:
             read = json.loads(line)
             found |= {name: each for name, each in read.items() if name.startswith(POSITION)}
     return found
+
+
+def last_begun(checkpoint: Path) -> Place:
+    """Up to where the last epoch reads; nothing of a checkpoint that has none."""
+    begun = epochs(checkpoint / "offsets")
+    return _everything(checkpoint, begun[-1]) if begun else {}
+
+
+def has_come(checkpoint: Path, wanted: Place) -> bool:
+    """Whether the last committed epoch of a checkpoint is as far as one of another, in all that both read."""
+    done = epochs(checkpoint / "commits")
+    found = _everything(checkpoint, done[-1]) if done else {}
+    read = {name for name in wanted if name in found} if found else wanted.keys()
+    return all(found.get(name, {}).get(part, -1) >= end for name in read for part, end in wanted[name].items())
+
+
+def _everything(checkpoint: Path, number: int) -> Place:
+    together: dict[str, Mapping[str, int]] = dict(_positions(checkpoint, number))
+    for each in offsets(checkpoint, number):
+        together |= each
+    return together
 
 
 def began_ms(checkpoint: Path, number: int) -> int:

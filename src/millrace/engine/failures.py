@@ -30,6 +30,7 @@ from millrace.errors import (
     MatchCrowded,
     MillraceError,
     RecordsGone,
+    RecordTooLarge,
     RowUnreadable,
     SpeculationRefused,
     StateChanged,
@@ -66,6 +67,8 @@ _REPEATED = re.compile(rf"{ViewKeyRepeated.code} (.*)")
 # … of an epoch that it may not, or cannot, deliver exactly once (`Refused.java`)
 _DELIVERY = re.compile(r"(MR-[A-Z-]+)((?: -?\d+)*)")
 _FENCED = ("ProducerFencedException", "InvalidProducerEpochException")
+# … of a record that its topic does not take and may not lack (`Outsized.java`)
+_OUTSIZED = re.compile(rf"{RecordTooLarge.code} (\d+) (\d+) (\S+)")
 # … and of a key with too many partial matches (`Partials.java`).
 _CROWDED = re.compile(rf"{MatchCrowded.code} (\d+)")
 # What an executor says that does not mount the checkpoints (`CheckpointFiles.java`).
@@ -108,6 +111,9 @@ def run_failed(stream: Stream | Flow, error: BaseException, log: Path) -> Millra
         return MatchCrowded(flow=stream.name, most=found[1], where=stream.where)
     if found := _UNSHARED.search(text):
         return CheckpointsUnshared(flow=stream.name, host=found[1], folder=found[2], where=stream.where)
+    if found := _OUTSIZED.search(text):
+        size, limit = int(found[1]), int(found[2])
+        return RecordTooLarge(topic=found[3], size_bytes=size, limit_bytes=limit, where=stream.where)
     if undelivered := _undelivered(stream, text):
         return undelivered
     ours = _ours(text)

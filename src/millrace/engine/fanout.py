@@ -58,7 +58,8 @@ class Fanout:
     def catch_up(self, rows: DataFrame, streams: Collection[str], sinks: Collection[str]) -> None:
         """Gives those that join the flow the table as it is."""
         with holding(rows) as held:
-            self.write(held.rows.drop(VERSION), streams, lambda together: write(together, self.log.data_source))
+            sink = self.topic_sink
+            self.write(held.rows.drop(VERSION), streams, lambda records: write(sink.fitting(records), sink.plain))
             if self.sinks is not None:
                 self.sinks.catch_up(self.frames(held.rows), sinks, held)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import Settings
-from millrace.engine import lock, standing
+from millrace.engine import generations, lock, standing
 from millrace.engine.definition import FILLING
 
 COLUMNS = (
@@ -38,14 +38,15 @@ def filling(settings: Settings) -> list[dict[str, Any]]:
     """The views that were ever begun under this prefix, with how many records their flow has read since it was started
     and how many are left. `since` is when it began: what was in the store before is of a view that was there before."""
     found = []
-    for file in sorted(settings.checkpoints.glob(f"*/*/{FILLING}")):
-        app, told = settings.unnamed(file.parent.parent.name), standing.read(file.parent)
-        if app is not None:
+    for folder in sorted(path for path in settings.checkpoints.glob("*/*") if path.is_dir()):
+        app, told = settings.unnamed(folder.parent.name), standing.read(folder)
+        file = generations.current(folder) / FILLING
+        if app is not None and not folder.name.startswith("_") and file.exists():
             last = told.get("last")
             left = last.get("lag_records") if isinstance(last, dict) else None
             since = datetime.fromtimestamp(file.stat().st_mtime, UTC)
             read = told.get("rows_in") or 0
-            found.append({"app": app, "view": file.parent.name, "read": read, "left": left, "since": since})
+            found.append({"app": app, "view": folder.name, "read": read, "left": left, "since": since})
     return found
 
 
@@ -61,7 +62,7 @@ def _flow(app: str, folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     last = told.get("last") or {}
     # A flow that waits to be started again has let its lock go; its run is still there.
     run = lock.Holder(**told["run"]) if told.get("state") == "restarting" and "run" in told else None
-    holder = lock.holder(folder, folder.name) or (None if run is None or run.gone() else run)
+    holder = lock.holder(generations.current(folder), folder.name) or (None if run is None or run.gone() else run)
     return {
         "app": app,
         "flow": folder.name,

@@ -45,6 +45,10 @@ END_S = 15.0
 
 _logger = logging.getLogger("millrace.engine")
 
+# Those that a flow of this process left behind, by their sink's folder. The one that follows waits for their end: two
+# would write one target at once, and the older one would put back its ledger, or lose the files that it commits.
+_left_behind: dict[Path, Lane] = {}
+
 
 @dataclass
 class _Attempt:
@@ -80,14 +84,20 @@ class Lane(threading.Thread):
         self._figures: Mapping[str, float] = {}
         self._lost = 0
         self._skipped = False
-        self._ended = False
+        self._ended = self._left = False
+        self._before: Lane | None = None
 
     def begin(self, spark: SparkSession) -> None:
         """Opens the sink: what its target cannot take is told before the flow starts; a server that is away, later."""
-        self._spark = spark
+        self._spark, self._before = spark, _left_behind.get(self._folder)
+        if self._before is not None and not self._before.is_alive():
+            del _left_behind[self._folder]
+            self._before = None
         refuse_unfinished(self._folder, self.delivery.name, self.delivery.where)
+        self._owed.sweep()
         try:
-            self._opened()
+            if not self._waits:
+                self._opened()
         except ServerError as error:
             if not self._owes:
                 raise
@@ -95,11 +105,12 @@ class Lane(threading.Thread):
         self.start()
 
     def offer(self, epoch: Epoch, rows: DataFrame, held: Held) -> None:
-        """Begins to write an epoch, unless older ones are owed. `held` is what the rows are made of."""
+        """Begins to write an epoch, unless older ones are owed, or still written by the lane before this one. `held` is
+        what the rows are made of."""
         self._skipped = self._skips(epoch)
         with self._changed:
             self._attempt = None
-            if not self._skipped and not self._owed.epochs:
+            if not self._skipped and not self._owed.epochs and not self._waits:
                 held.take()
                 self._attempt = _Attempt(epoch, rows, held, time.monotonic() + (TRY_S if self._owes else 0.0))
             self._changed.notify_all()
@@ -162,8 +173,16 @@ class Lane(threading.Thread):
         self.leave()
         if self.is_alive():
             self.join(wait_s)
-        if not self.is_alive():
+        with self._changed:
+            self._left = self.is_alive()
+        if self._left:
+            _left_behind[self._folder] = self
+        else:
             self._close()
+
+    @property
+    def _waits(self) -> bool:
+        return self._owes and self._before is not None and self._before.is_alive()
 
     def run(self) -> None:
         assert self._spark is not None
@@ -174,13 +193,15 @@ class Lane(threading.Thread):
                 attempt, head = self._attempt, self._owed.first()
                 if attempt is not None and attempt.done.is_set():
                     attempt = None
-                if attempt is None and (head is None or self._lasting or time.monotonic() < self._due):
+                idle = attempt is None and (head is None or self._lasting or time.monotonic() < self._due)
+                if idle or self._waits:
                     self._changed.wait(_LOOK_S)
                     continue
             if attempt is not None:
                 self._try(attempt)
             elif head is not None:
                 self._pay(head)
+        self._close()
 
     def _try(self, attempt: _Attempt) -> None:
         """Writes an epoch while the flow waits, more than once if there is time."""
@@ -215,6 +236,8 @@ class Lane(threading.Thread):
         else:
             FailPoint.OWED_PAID.reached(self.delivery.name)
             with self._changed:
+                if self._left:  # the one that follows has it in its books, and finds it in the ledger
+                    return
                 self._owed.written(epoch)
                 if not self._owed.epochs:
                     _logger.info("%s holds again all that it owed", self.delivery.name, extra=self._told("paid"))

@@ -22,8 +22,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from millrace.disk import write_whole
 from millrace.errors import FlowLocked, FlowReplaced
-from millrace.sinks.disk import write_whole
 
 LOCK, HOLDER = "lock", "holder.json"
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.disk import sync, sync_alone, write_whole
 from millrace.errors import Where
 from millrace.failpoint import FailPoint
 from millrace.kernel.calling import quoted
 from millrace.sinks.contract import DIFF, VERSION, Feed
-from millrace.sinks.disk import sync, write_whole
 from millrace.sinks.ledger import Epoch, due, entry_text
 
 FOLDER = "owed"
@@ -34,22 +34,28 @@ class Owed:
     def __init__(self, folder: Path, sink: str, where: Where) -> None:
         self._folder, self._sink, self._where = folder, sink, where
         self._guard = threading.Lock()
-        self._sizes = {path: _size(path) for path in self._paths()}
+        # Who asks for an epoch may do so while it is paid, and its files go.
+        self._held = {each.number: (each, _size(path)) for path in self._paths() for each in [_told(path)]}
+
+    def sweep(self) -> None:
+        """Removes what a crash left half written, or half removed."""
+        for left in (_DRAFT, _PAID):
+            shutil.rmtree(self._folder / left, ignore_errors=True)
 
     @property
     def epochs(self) -> int:
-        return len(self._sizes)
+        return len(self._held)
 
     @property
     def bytes(self) -> int:
         with self._guard:
-            return sum(self._sizes.values())
+            return sum(size for _, size in self._held.values())
 
     def put(self, epoch: Epoch, rows: DataFrame) -> None:
         """Keeps an epoch; one that is there already, by the ledger's own rule, is left alone."""
         with self._guard:
-            last = max(self._sizes, default=None)
-        if last is not None and not due(self._sink, epoch, _told(last).entry, self._where):
+            last = self._held[max(self._held)][0] if self._held else None
+        if last is not None and not due(self._sink, epoch, last.entry, self._where):
             return
         draft = self._folder / _DRAFT
         shutil.rmtree(draft, ignore_errors=True)
@@ -59,13 +65,13 @@ class Owed:
         FailPoint.OWED_WRITTEN.reached(self._sink)
         path = self._path(epoch)
         draft.rename(path)
+        sync_alone(self._folder)  # the flow forgets these rows
         with self._guard:
-            self._sizes[path] = _size(path)
+            self._held[epoch.number] = (epoch, _size(path))
 
     def first(self) -> Epoch | None:
         with self._guard:
-            oldest = min(self._sizes, default=None)
-        return None if oldest is None else _told(oldest)
+            return self._held[min(self._held)][0] if self._held else None
 
     def rows(self, spark: SparkSession, epoch: Epoch, feed: Feed) -> DataFrame:
         """In today's columns: one that has come since is null."""
@@ -81,9 +87,9 @@ class Owed:
         # In one step: one of which a crash left the number and not the rows could never be written.
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
-        shutil.rmtree(aside)
         with self._guard:
-            self._sizes.pop(path, None)
+            del self._held[epoch.number]
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _path(self, epoch: Epoch) -> Path:
         return self._folder / f"{epoch.number:0{_DIGITS}}"

@@ -7,9 +7,10 @@ has a flow for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from millrace.errors import Where
+from millrace.errors import FlowUnknown, Where, nearest
 from millrace.flow import Delivery, Graph, LakeInput, Readable, Stream, Table, Topic, View
 from millrace.flow.graph import feeds
 from millrace.flow.nodes import TOPIC_GUARANTEES, TopicGuarantee
@@ -78,6 +79,14 @@ class Flow:
         )
         lakes = any(feeds(sink, table) for sink in self.sinks for table in tables)
         return lakes or any(source in outputs for source in other.reads)
+
+
+def refuse_unknown(graph: Graph, names: Iterable[str]) -> None:
+    known = [part for flow in flows_of(graph) for part in flow.parts]
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            raise FlowUnknown(app=graph.app, kind="flow", name=name, hint=hint, known=", ".join(known))
 
 
 def flows_of(graph: Graph) -> tuple[Flow, ...]:

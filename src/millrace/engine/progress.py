@@ -12,6 +12,7 @@ from typing import Any
 from millrace.engine.epochs import NOW, POSITION
 from millrace.engine.sources import ARRIVED, CHANGED, DEAD
 from millrace.flow.lateness import ALLOWED, LATE_METRIC, REFUSED
+from millrace.flow.leaving import LEFT_OUT, LEFT_OUT_METRIC
 from millrace.flow.matches import PARTIAL_METRIC
 
 # As in `ClockTracker.java`.
@@ -33,11 +34,12 @@ PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class Progress:
     """One epoch.
 
-    Rows: of `rows_in`, `dead` did not fit, and `late` came when a window of theirs had closed: `allowed` of these
-    counted nevertheless, `refused` did not, in at least one window. The rest of the late ones was dropped by Spark's
-    own windows and joins; its windows count them when they are put together, so they may be more in truth. `rows_out`
-    is None where nobody counts: several outputs in one epoch. The rates are over the epoch's own time, pauses between
-    epochs left out: how fast the flow can, not how much there is.
+    Rows: of `rows_in`, `dead` did not fit, or gave what was too large for its topic, and `late` came when a window of
+    theirs had closed: `allowed` of these counted nevertheless, `refused` did not, in at least one window. The rest of
+    the late ones was dropped by Spark's own windows and joins; its windows count them when they are put together, so
+    they may be more in truth. `left_out` are rows that are not late: that a model skips, or of a table without its key.
+    `rows_out` is None where nobody counts: several outputs in one epoch. The rates are over the epoch's own time,
+    pauses between epochs left out: how fast the flow can, not how much there is.
 
     Time: `at` is when the epoch ended. `phases_ms` divides `epoch_ms` by the words of `PHASES`, what is left is
     "other". `watermark_gap_s` is how far the watermark was behind `at`: the lateness that is waited for, and the age of
@@ -75,6 +77,7 @@ class Progress:
     lag_s: float | None
     partial_matches: int | None = None
     freshness_s: float | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Span:
 def progress_of(flow: str, report: Mapping[str, Any], clocks: Path | None = None) -> Progress:
     """From Spark's report of an epoch, as its JSON says it; `clocks` is where sums over epochs are kept."""
     written = report["sink"].get("numOutputRows", -1)
-    allowed, refused = _late(report, ALLOWED), _late(report, REFUSED)
+    allowed, refused = (_counted(report, LATE_METRIC, word) for word in (ALLOWED, REFUSED))
     dropped = _state(report, "numRowsDroppedByWatermark")
     epoch_ms = report["durationMs"].get("triggerExecution", 0)
     began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00"))
@@ -123,6 +126,7 @@ def progress_of(flow: str, report: Mapping[str, Any], clocks: Path | None = None
         lag_s=_lag_s(report, at) if lag_records else (None if lag_records is None else 0.0),
         partial_matches=_partial_matches(report, clocks),
         freshness_s=_freshness_s(report, at),
+        left_out=_counted(report, LEFT_OUT_METRIC, LEFT_OUT),
     )
 
 
@@ -185,9 +189,10 @@ def _dead(report: Mapping[str, Any], metric: str) -> int:
     return int(report.get("observedMetrics", {}).get(metric, {}).get(DEAD) or 0)
 
 
-def _late(report: Mapping[str, Any], word: str) -> int:
+def _counted(report: Mapping[str, Any], metric: str, word: str) -> int:
+    """Over all observations whose names begin so."""
     metrics = report.get("observedMetrics", {})
-    return sum(int(counts.get(word) or 0) for name, counts in metrics.items() if name.startswith(LATE_METRIC))
+    return sum(int(counts.get(word) or 0) for name, counts in metrics.items() if name.startswith(metric))
 
 
 def _partial_matches(report: Mapping[str, Any], clocks: Path | None) -> int | None:

@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.engine.definition import AnySource
 from millrace.engine.plan import Flow
-from millrace.engine.plans import analyzed, listed
+from millrace.engine.plans import analyzed, expressions, line_of, listed
 from millrace.engine.sources import PROMPT
 from millrace.engine.viewed import plan_of
-from millrace.errors import RealTimeRefused, SlotsTooFew
+from millrace.errors import RealTimeRefused, SlotsTooFew, Where
 from millrace.flow import Changes, Stream, Table, Topic, View
 from millrace.kernel.calling import operator
 from millrace.log import Log
 from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Top
 
-# For whatever is not in real time: other flows' epochs, dead letters.
+# For whatever is neither in real time nor an epoch of another flow: dead letters.
 SPARE = 2
 # Shuffle partitions of a flow that begins in real time, unless they are configured: each takes a slot at every keyed
 # step and lengthens the pause at an epoch's end, and with one for each slot of `local[N]` there would never be enough.
@@ -34,6 +34,11 @@ _SHUFFLES_GUESSED = 4
 # The first epochs are short and grow up to the flow's own: see `FirstEpochs.java`.
 FIRST_EPOCH_MS = 1_000
 DAY_MS = 86_400_000
+
+# For a query's tasks alone. Each of them makes some twenty projections when it starts, for its states and its sink, and
+# Spark writes the source of a class for each: rows wait for it. The stages of the plan stay generated code, which is
+# the driver's to say.
+IN_TASKS = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 # What of a plan Spark 4.3 runs in real time: its own list is of the operators that these become.
 _ROW_BY_ROW = (
@@ -73,8 +78,7 @@ def trigger_ms(flow: Flow) -> int:
 
 def reads_first(kept: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a flow that keeps this has to begin epoch by epoch, with what is there: in real time events and a table's
-    rows come as they come, and events would be looked up in a table of which only some rows are read. A view always
-    does: it catches up in large epochs that are certain at once."""
+    rows come as they come, and events would be looked up in a table of which only some rows are read."""
     return any(told["operator"] == "lookup" for told in kept)
 
 
@@ -96,11 +100,12 @@ def settled(records: DataFrame) -> DataFrame:
 
 
 def refuse(stream: Stream, result: DataFrame) -> None:
-    """Refuses what Spark would find out only when the first epoch is planned, and in its own words."""
+    """Refuses what Spark would find out only when the first epoch is planned, and in its own words. By the line of the
+    operation where one of its columns tells it, otherwise by that of the stream."""
     for node in _nodes(analyzed(result)):
         operation = _hindrance(stream, node)
         if operation is not None:
-            raise RealTimeRefused(flow=stream.name, operation=operation, where=stream.where)
+            raise RealTimeRefused(flow=stream.name, operation=operation, where=_line(node) or stream.where)
 
 
 def slots_of(sources: Sequence[AnySource], result: DataFrame, log: Log) -> int:
@@ -109,7 +114,7 @@ def slots_of(sources: Sequence[AnySource], result: DataFrame, log: Log) -> int:
     return sum(len(log.topics.offsets(source.name)) for source in sources) + shuffles * partitions
 
 
-def slots_guessed(flows: Iterable[Flow], partitions: int, log: Log) -> int:
+def slots_guessed(flows: Sequence[Flow], partitions: int, log: Log) -> int:
     """Before there is a session whose plans could be looked at; 0 if nothing runs in real time."""
     found = 0
     for flow in flows:
@@ -117,7 +122,28 @@ def slots_guessed(flows: Iterable[Flow], partitions: int, log: Log) -> int:
             read = [source.of if isinstance(source, Changes) else source for source in flow.reads]
             shuffles = _SHUFFLES_GUESSED if flow.view is None else _shuffles(flow.view, log)
             found += sum(_partitions(source, log) for source in read) + shuffles * partitions
-    return found + SPARE if found else 0
+    return found + _beside(flows, partitions) if found else 0
+
+
+def slots_declared(flows: Sequence[Flow], partitions: int) -> int:
+    """The same before there is a broker to ask, for flows over topics that are made as the app says."""
+    found = 0
+    for flow in flows:
+        if flow.epoch_ms is not None:
+            read = sum(source.partitions for source in flow.reads if isinstance(source, Topic))
+            found += read + _SHUFFLES_GUESSED * partitions
+    return found + _beside(flows, partitions) if found else 0
+
+
+def _beside(flows: Sequence[Flow], partitions: int) -> int:
+    """For what is not in real time. Between two epochs a flow in real time holds no slot, and Spark does not wait: if
+    the tasks of others have taken so many that its own do not fit, it refuses the epoch, and the flow fails. So all
+    others have what their widest stages take at once."""
+    others = [flow for flow in flows if flow.epoch_ms is None]
+    read = sum(
+        source.partitions if isinstance(source, Topic) else partitions for flow in others for source in flow.reads
+    )
+    return SPARE + read + partitions * len(others)
 
 
 def _partitions(source: Topic | Table | View, log: Log) -> int:
@@ -145,7 +171,7 @@ def check_slots(spark: SparkSession, flow: Flow, needed: int, taken: int) -> Non
 
 def _hindrance(stream: Stream, node: Any) -> str | None:
     name = str(node.nodeName())
-    if function := next(_python(node), None):
+    if function := _python(node):
         return f"the Python function {function}"
     if name == "Join":
         both = all(child.isStreaming() for child in listed(node.children()))
@@ -163,16 +189,18 @@ def _hindrance(stream: Stream, node: Any) -> str | None:
     return _WORDS.get(name, name)
 
 
-def _python(node: Any) -> Iterator[str]:
-    for expression in listed(node.expressions()):
-        yield from _python_in(expression)
+def _python(node: Any) -> str | None:
+    return next((str(path[-1].name()) for path in expressions(node) if _is_python(path[-1])), None)
 
 
-def _python_in(expression: Any) -> Iterator[str]:
-    if expression.getClass().getSimpleName() in ("PythonUDF", "PythonUDAF"):
-        yield str(expression.name())
-    for child in listed(expression.children()):
-        yield from _python_in(child)
+def _is_python(expression: Any) -> bool:
+    return expression.getClass().getSimpleName() in ("PythonUDF", "PythonUDAF")
+
+
+def _line(node: Any) -> Where | None:
+    """Of a Python function that of its call; otherwise any of the operation's own."""
+    paths = sorted(expressions(node), key=lambda path: not _is_python(path[-1]))
+    return next((line for path in paths if (line := line_of(path)) is not None), None)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

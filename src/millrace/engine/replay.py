@@ -13,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from millrace.disk import write_whole
 from millrace.engine.plan import flows_of
 from millrace.errors import ReplayInvalid
 from millrace.flow import Delivery, Graph, Input, Stream, Topic, Traffic
 from millrace.flow.nodes import checked_name
 from millrace.log import Log
 from millrace.log.deadletters import SUFFIX
-from millrace.sinks.disk import write_whole
 
 # Beside the checkpoints of a replay: from where to where it was begun.
 _RECORD = "replay.json"
@@ -56,7 +56,8 @@ class Replay:
     records are read that arrived from `start` on and before `until`. `outputs` are the topics of its own.
 
     With `lake`, those topics are read as their archives in the lake have them, and as they go on behind these: each is
-    `restored` into a topic of the replay's own, `events.<into>`."""
+    `restored` into a topic of the replay's own, `events.<into>`. What keeps all that it has is read where it is, as in
+    every replay: captured tables, and topics that follow a table of the lake."""
 
     into: str
     start: datetime | None = None
@@ -81,9 +82,11 @@ class Replay:
         flows = [flow for flow in flows_of(graph) if not only or set(only) & set(flow.parts)]
         streams = [stream for flow in flows for stream in flow.streams]
         outputs = {each.output: replace(each.output, name=self.named(each.output.name)) for each in streams}
-        read = {each for flow in flows for each in flow.reads if isinstance(each, Topic)} - set(outputs)
-        if self.lake and any(not isinstance(each, Topic) for flow in flows for each in flow.reads):
-            raise ReplayInvalid(reason="it reads captured tables, whose topics keep every row: leave `--from lake` out")
+        of_streams = (each for flow in flows if flow.streams for each in flow.reads)
+        read = {each for each in of_streams if isinstance(each, Topic) and each.lake is None} - set(outputs)
+        if self.lake and not read:
+            reason = "its streams read no topic whose records go, and tables keep every row: leave `--from lake` out"
+            raise ReplayInvalid(reason=reason)
         restored = frozenset(topic.name for topic in read) if self.lake else frozenset[str]()
         renamed = {topic: replace(topic, name=self.named(topic.name)) for topic in read if topic.name in restored}
         taken = {node.name for node in graph.nodes} & {topic.name for topic in outputs.values()}

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -28,9 +27,10 @@ from millrace.config import Settings
 from millrace.engine import definition, failures, lock, realtime, running
 from millrace.engine.applying import Appliers
 from millrace.engine.deadletters import DeadLetters
+from millrace.engine.handing import Handing
 from millrace.engine.keeping import FINISH_S, Keeping
 from millrace.engine.places import Places
-from millrace.engine.plan import Flow, flows_of
+from millrace.engine.plan import Flow, flows_of, refuse_unknown
 from millrace.engine.progress import Progress, Span
 from millrace.engine.replay import Replay
 from millrace.engine.restarts import MOST_TRIES_ONCE, passes
@@ -38,22 +38,19 @@ from millrace.engine.running import RunningFlow
 from millrace.engine.session import close, has_ended, jvm_ended, jvm_lives, kill, log_file, partitions, session
 from millrace.engine.sources import Source
 from millrace.engine.standing import NOT_STARTED, Board, Standing, State, tell_troubles
+from millrace.engine.stopping import forget_states
 from millrace.engine.tending import Tending
 from millrace.engine.traffic import Maker, makers_of, renew
 from millrace.engine.waiting import Waiting
 from millrace.errors import (
     DeadLettersOwed,
     FlowFailed,
-    FlowLocked,
-    FlowReplaced,
-    FlowUnknown,
     MillraceError,
     RowUnreadable,
     SessionGone,
     TableChanged,
-    nearest,
 )
-from millrace.flow import App, Graph
+from millrace.flow import Graph, Graphed
 from millrace.log import Log
 
 # An epoch that has not ended by then is interrupted; it will be done again.
@@ -79,7 +76,7 @@ class Run:
     `standings` tells how each flow stands, `failed` why one ended that is not started again.
     """
 
-    app: App
+    app: Graphed
     settings: Settings
     master: str | None = None
     only: Collection[str] = ()
@@ -109,19 +106,15 @@ class Run:
 
     def __post_init__(self) -> None:
         self.graph = self.app.graph()
-        names = [part for flow in flows_of(self.graph) for part in flow.parts]
-        for name in (*self.only, *self.fresh):
-            if name not in names:
-                raise FlowUnknown(
-                    app=self.graph.app, kind="flow", name=name, hint=nearest(name, names), known=", ".join(names)
-                )
+        refuse_unknown(self.graph, (*self.only, *self.fresh))
         if self.replay is not None:
             self.graph, self.replay = self.replay.applied(self.graph, self.only)
         self._log = self.log or Log(self.settings)
         self._captures = Captures(self.settings, self._log)
         self._tending = Tending(self._captures, [each.capture.name for each in self.graph.databases if self.captures])
         self._places = Places(self._log, self.graph.app)
-        self._board = Board(definition.folder_of(self.settings, self.graph.app, "flow").parent)
+        folder = definition.folders_of(self.settings, self.graph.app)
+        self._board, self._handing = Board(folder), Handing(folder, once=self.once)
         self._log_file = log_file(self.settings)
         self._waiting = Waiting((), once=self.once, unread=self._unread, busy=self._busy)
         self._keeping = Keeping(self._log_file)
@@ -199,6 +192,7 @@ class Run:
         if time.monotonic() - self._tended > _TEND_S:
             self._tending.tend()
             self._tended = time.monotonic()
+        self._handing.step(self.flows, self._waiting.flows, self._hand_over)
         self._start_ready()
         self._tell_troubles()
         self._board.show(self.standings, time.monotonic())
@@ -211,7 +205,7 @@ class Run:
 
     @property
     def _over(self) -> bool:
-        return not self._waiting.flows and not self._busy()
+        return not self._waiting.flows and not self._busy() and not self._handing.away
 
     def stop(self, wait_s: float = STOP_S) -> list[Progress]:
         """Ends everything: made-up traffic, then each flow after its epoch, then the session if it is the run's own.
@@ -221,6 +215,7 @@ class Run:
         """
         deadline = time.monotonic() + wait_s
         self._waiting.flows.clear()
+        self._handing.end()
         for maker in self.makers:
             maker.stop(wait_s)
         try:
@@ -269,8 +264,7 @@ class Run:
             flow.release()
         self.flows.clear()
         self._waiting.flows.clear()
-        java: Any = self.spark._jvm
-        getattr(getattr(java.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()
+        forget_states()
 
     def _leave(self, kind: type[BaseException] | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
@@ -300,8 +294,9 @@ class Run:
     def _fail(self, flow: Flow, error: MillraceError) -> None:
         """Lets a flow go that failed, to be started again later if that may help. Raises when nothing else is left."""
         self._let_flow_go(flow)
-        if isinstance(error, FlowLocked | FlowReplaced):
-            self._board.leave(flow.name)
+        if self._handing.takes(flow, error, self._hand_over):
+            return
+        self._board.leave(flow.name, error)
         if self.trial or has_ended(self.spark):
             raise error
         restarts = self._waiting.restarts[flow.name]
@@ -336,8 +331,13 @@ class Run:
             started.stop_now()
         if started.active:  # two would write its checkpoint
             raise FlowFailed(flow=flow.name, reason="its epoch could not be interrupted", log=self._log_file)
-        started.release()
-        del self.flows[flow.name]
+        self.flows.pop(flow.name).release()
+
+    def _hand_over(self, flow: Flow) -> None:
+        self._applying.let_go(flow.name)
+        self._let_flow_go(flow)
+        self._troubled.pop(flow.name, None)
+        self._becomes(flow.name, "ended")
 
     def _check_locks(self) -> None:
         for flow in list(self.flows.values()):
@@ -444,7 +444,7 @@ class Run:
         self._applying.begin(flow, self.spark)
         if aside:
             self.aside[flow.name] = aside
-        for source in started.sources if self.replay is None else ():
+        for source in started.sources if self.replay is None and not (flow.view and flow.view.of) else ():
             if isinstance(source, Source) and source.name not in self._letters:
                 folder = definition.folder_of(self.settings, self.graph.app, "_dead")
                 self._letters[source.name] = DeadLetters(source, folder, self._log)
@@ -463,7 +463,7 @@ class Run:
                 self._waiting.restarts[name].committed(time.monotonic())
                 self.standings[name] = self.standings[name].after(progress)
                 heard.append(progress)
-            self.standings[name] = self.standings[name].delivering(flow.standing())
+            self.standings[name] = self.standings[name].delivering(flow.standing()).taking(flow.under_way())
             if flow.idle:
                 self.standings[name] = self.standings[name].sign(datetime.fromisoformat(flow.idle))
             if self.standings[name].state == "running" and not (flow.active or flow.first) and flow.failure() is None:

@@ -8,8 +8,10 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -38,7 +40,7 @@ from millrace.engine.topic_sink import TopicSink
 from millrace.engine.viewed import ViewedSource
 from millrace.engine.whole import refuse_damaged, sweep
 from millrace.engine.writing import Deliver, FlowPlan
-from millrace.errors import MillraceError, RecordsGone, TableStale
+from millrace.errors import MillraceError, RecordsGone, TableStale, ViewDeployed
 from millrace.flow import Readable, Topic, View
 from millrace.flow.operators import noting
 from millrace.log import Log
@@ -66,7 +68,8 @@ _STOP_NOW = "15s"
 @dataclass
 class RunningFlow:
     """A started flow and what has been heard of it. `idle` is when it last looked and found nothing new, `slots` how
-    many it holds for as long as it runs, as one in real time does; `settling` makes certain what such a view tells."""
+    many it holds for as long as it runs, as one in real time does; `settling` makes certain what such a view tells;
+    `outsized` is how many results, too large for their topic, were heard of."""
 
     flow: Flow
     sources: tuple[AnySource, ...]
@@ -79,8 +82,11 @@ class RunningFlow:
     sinks: Delivering | None = None
     first: bool = False
     settling: Settling | None = None
+    outsized: int = 0
     idle: str = field(default="", init=False)
     _last_epoch: int = field(default=-1, init=False)
+    _rows_heard: int = field(default=0, init=False)
+    _run: str = field(default="", init=False)
 
     @property
     def active(self) -> bool:
@@ -105,8 +111,26 @@ class RunningFlow:
                 idle = max(idle, report["timestamp"])
         if fresh:
             self._last_epoch = fresh[0][0].epoch
+            self._rows_heard += sum(progress.rows_in for progress, _ in fresh)
+            fresh[0] = (self._with_outsized(fresh[0][0]), fresh[0][1])
         self.idle = max(self.idle, idle)
         return fresh[::-1]
+
+    def _with_outsized(self, progress: Progress) -> Progress:
+        """With the results that went to dead letters since the last time: tasks count them, and Spark's reports of what
+        an epoch writes inside `foreachBatch` have no room for them."""
+        before, self.outsized = self.outsized, self.topic_sink.outsized()
+        return replace(progress, dead=progress.dead + self.outsized - before)
+
+    def under_way(self) -> int | None:
+        """Records that one in real time has taken beyond the epochs that were heard of; None where nobody knows: see
+        `Taken.java`."""
+        if not self.slots or self.settling is not None:
+            return None
+        self._run = self._run or str(self.query.runId)
+        java: Any = SparkContext._jvm
+        taken = java.millrace.kernel.Taken.by(self._run)
+        return max(taken - self._rows_heard, 0) if taken >= 0 else None
 
     @property
     def busy(self) -> bool:
@@ -185,6 +209,8 @@ def start(
     folder = definition.folder_of(settings, app, flow.name)
     lock, made = acquire(spark, folder, flow.name), None
     try:
+        if definition.folder_of(settings, app, flow.name) != folder:  # it was deployed while the lock was waited for
+            raise ViewDeployed(view=flow.name, where=flow.where)
         anew = set(fresh) & set(flow.parts)
         aside = definition.set_aside(folder) if len(anew) == len(flow.parts) else None
         if flow.view is not None and log.data_source.format == "kafka":
@@ -193,6 +219,7 @@ def start(
             view_outlet.begin(flow.view, folder, log, app, afresh=not begun)
         if once and replay is None:
             lake_topics.catch_up(flow, log)
+        # A view catches up in large epochs that are certain at once.
         first = flow.view is not None and realtime.runs_so(flow, log, once=once) and not has_read
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes, first=first)
         if made.slots or made.slots_later:
@@ -218,6 +245,7 @@ def start(
             pace = _pace(flow) if trigger == TRIGGER else trigger
             ends = once or first
             writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime=pace)
+        outsized = made.topic_sink.outsized()
         query = _started(spark, flow, made, writer, log)
     except BaseException:
         if made is not None and made.sinks is not None:
@@ -230,8 +258,9 @@ def start(
         settling.start()
     log_path = log_file(settings)
     running = RunningFlow(
-        flow, made.sources, folder, lock, query, log_path, made.topic_sink, made.slots, made.sinks, first, settling
-    )
+        flow, made.sources, folder, lock, query, log_path, made.topic_sink, made.slots, made.sinks, first, settling,
+        outsized,
+    )  # fmt: skip
     return running, aside
 
 
@@ -296,7 +325,8 @@ def planned(
         # Spark pins it in the checkpoint anyway; said here it is the same in the plan that people look at.
         own.conf.set("spark.sql.shuffle.partitions", str(old.partitions))
     partitions = int(own.conf.get("spark.sql.shuffle.partitions") or 0)
-    if old is None and real_time and "spark.sql.shuffle.partitions" not in log.settings.spark.options:
+    to_be = flow.view is not None and flow.view.of is not None and flow.view.of.epoch_ms is not None
+    if old is None and (real_time or to_be) and "spark.sql.shuffle.partitions" not in log.settings.spark.options:
         partitions = min(partitions, realtime.MOST_SHUFFLED)
         own.conf.set("spark.sql.shuffle.partitions", str(partitions))
     new = definition.Definition.of(flow, sources, partitions, log)
@@ -338,15 +368,18 @@ def source_of(readable: Readable | View, log: Log, group: str, replay: Replay | 
 
 
 def _started(spark: SparkSession, flow: Flow, made: Planned, writer: DataStreamWriter, log: Log) -> StreamingQuery:
-    # The query's thread takes over the pool of the thread that starts it.
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", flow.name)
+    # The query's thread takes over what the thread that starts it has.
+    properties = {"spark.scheduler.pool": flow.name, **(realtime.IN_TASKS if made.slots else {})}
+    for name, value in properties.items():
+        spark.sparkContext.setLocalProperty(name, value)
     try:
         made.topic_sink.begin(made.spark)
         return writer.start()
     except Exception as error:
         raise failures.start_failed(flow, error, log_file(log.settings)) from error
     finally:
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        for name in properties:
+            spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
 
 
 def _catch_up(

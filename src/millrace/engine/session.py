@@ -95,9 +95,7 @@ def _start(settings: Settings, master: str, name: str, slots: int) -> SparkSessi
         "spark.master": f"local[{slots}]" if master == "local[*]" and slots > (os.cpu_count() or 1) else master,
         "spark.app.name": name,
         "spark.jars": ",".join(path.as_uri() for path in found),
-        **_core_options(master, scratch),
-        **_sql_options(master, settings),
-        **settings.spark.revealed(),
+        **options_of(settings, master, scratch),
     }
     own_java = options.get("spark.driver.extraJavaOptions", "")
     options["spark.driver.extraJavaOptions"] = f"{_java_options(logs, scratch)} {own_java}".strip()
@@ -238,6 +236,11 @@ def _launch(conf: SparkConf, logs: Path, master: str) -> None:
             raise SessionFailed(master=master, reason=_first_line(error), log=console) from error
         setattr(gateway, _LOG, logs / LOG_NAME)
         SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+
+
+def options_of(settings: Settings, master: str, scratch: Path) -> dict[str, str]:
+    """What a session is started with. What the user says comes last."""
+    return {**_core_options(master, scratch), **_sql_options(master, settings), **settings.spark.revealed()}
 
 
 def _core_options(master: str, scratch: Path) -> dict[str, str]:

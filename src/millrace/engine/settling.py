@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from millrace.disk import write_whole
 from millrace.engine.stopping import RealTimeStop, epochs
 from millrace.engine.view_epochs import Reached, ViewEpochs
 from millrace.errors import MillraceError, RecordsExpired, RecordsGone, ServerError
 from millrace.log import Log
 from millrace.log.transactions import Draft, Transactions
-from millrace.sinks.disk import write_whole
 from millrace.views.changelog import AFTER, HEAD, TAIL, row_text, tentative_topic
 from millrace.views.tentative import Told
 
@@ -91,9 +91,9 @@ class Settler:
         rows = self._told(self._log.topics.last(self._topic, committed=False))
         for number in range(self._now.epoch + 1, committed + 1):
             reached = self._of.reached(number, at_its_end=True)
-            self._write(rows.last.get(number, {}), reached)
+            self._write(rows.last.get(number + self._of.shift, {}), reached)
             self._of.mark(number, reached)
-        self._now = replace(self._now, epoch=committed, places=rows.behind(committed))
+        self._now = replace(self._now, epoch=committed, places=rows.behind(committed + self._of.shift))
         self._now.write(self._of.folder)
 
     def _told(self, ends: dict[int, int]) -> _Read:

@@ -19,7 +19,7 @@ from millrace.views.overlay import Tentative
 from millrace.views.store import Shape, Store
 from millrace.views.tentative import GATHER_S, Told, newest
 
-_AGAIN_S = 1.0
+_AGAIN_S, _MENDED_S = 1.0, 30.0
 
 _logger = logging.getLogger("millrace.engine")
 
@@ -31,6 +31,7 @@ class Showing(threading.Thread):
         super().__init__(name=f"showing {shape.view}", daemon=True)
         self._shape, self._log, self._app = shape, log, app
         self._ended = threading.Event()
+        self._trouble: str | None = None
 
     def run(self) -> None:
         while not self._ended.is_set():
@@ -39,12 +40,20 @@ class Showing(threading.Thread):
             except ServerError as error:  # the store is away, which whoever applies the changelog says
                 _logger.debug("%s: %s", self._shape.view, error)
                 self._ended.wait(_AGAIN_S)
-            except MillraceError as error:
-                _logger.warning("%s is not shown in real time any more: %s", self._shape.view, error)
-                return
+            except Exception as error:
+                # Whoever applies the changelog meets it too, says so, and goes on when somebody has seen to it.
+                self._troubled(error)
+                self._ended.wait(_MENDED_S)
 
     def end(self) -> None:
         self._ended.set()
+
+    def _troubled(self, error: Exception) -> None:
+        """Says it once: it is tried again and again until somebody has seen to it."""
+        kind = error.code if isinstance(error, MillraceError) else type(error).__name__
+        if kind != self._trouble:
+            _logger.warning("%s is not shown in real time for now: %s", self._shape.view, error)
+        self._trouble = kind
 
     def _follow(self) -> None:
         topic = self._log.topics.identity(self._shape.view)
@@ -58,6 +67,7 @@ class Showing(threading.Thread):
                     store.put_back(self._shape, topic)
                     incarnation = spoke
                 store.show(self._shape, topic, _last(messages, incarnation))
+                self._trouble = None
 
 
 def _last(messages: Sequence[Any], incarnation: int) -> dict[str, Tentative]:

@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from millrace.engine import begun
 from millrace.engine.lock import this_process
 from millrace.engine.progress import Progress
+from millrace.errors import FlowLocked, FlowReplaced, MillraceError
 
 FILE = "progress.json"
 SHOW_S = 1.0
@@ -53,7 +55,8 @@ class SinkStanding:
 @dataclass(frozen=True)
 class Standing:
     """A flow since the run began. `rows_out` is None while nobody has counted any; `phases_ms` is what its epochs spent
-    on what, in the words of `progress.PHASES`.
+    on what, in the words of `progress.PHASES`. All figures are of epochs that have ended, but for `under_way`: the rows
+    that one in real time has taken since then, None where nobody knows.
 
     `heard` is when it last gave a sign: it was started, an epoch ended, or it looked and found nothing new. `error` is
     the sentence of its last failure, `restarts` how often it was started again, `trouble` what is wrong while it runs,
@@ -77,6 +80,8 @@ class Standing:
     trouble: str | None = None
     last: Progress | None = None
     sinks: Mapping[str, SinkStanding] = field(default_factory=dict)
+    left_out: int = 0
+    under_way: int | None = None
 
     @classmethod
     def new(cls, flow: str) -> Standing:
@@ -96,6 +101,7 @@ class Standing:
             late=self.late + progress.late,
             allowed=self.allowed + progress.allowed,
             refused=self.refused + progress.refused,
+            left_out=self.left_out + progress.left_out,
             phases_ms={word: self.phases_ms.get(word, 0) + spent for word, spent in progress.phases_ms.items()},
             last=progress,
         )
@@ -124,6 +130,15 @@ class Standing:
     def delivering(self, sinks: Mapping[str, SinkStanding]) -> Standing:
         return replace(self, sinks=sinks) if sinks != self.sinks else self
 
+    def taking(self, rows: int | None) -> Standing:
+        """With so many rows of the epoch at hand."""
+        return replace(self, under_way=rows) if rows != self.under_way else self
+
+    @property
+    def rows_taken(self) -> int:
+        """Those of the epoch at hand too."""
+        return self.rows_in + (self.under_way or 0)
+
     def facts(self) -> dict[str, Any]:
         """As plain values, times in UTC."""
         found = {name: value for name, value in vars(self).items() if name not in ("last", "sinks")}
@@ -141,9 +156,12 @@ class Board:
         self._folder = folder
         self._shown: dict[str, tuple[float, Standing]] = {}
         self._left: set[str] = set()
+        self._begun: dict[str, int] = {}
 
-    def leave(self, flow: str) -> None:
-        self._left.add(flow)
+    def leave(self, flow: str, error: MillraceError) -> None:
+        """If the error says that another run has it."""
+        if isinstance(error, FlowLocked | FlowReplaced):
+            self._left.add(flow)
 
     def show(self, standings: Mapping[str, Standing], now: float, *, at_last: bool = False) -> None:
         """Writes what changed, not more often than somebody would look."""
@@ -152,9 +170,20 @@ class Board:
             if current is shown or current.state == "waiting" or flow in self._left:
                 continue
             if at_last or now - shown_at >= SHOW_S:
+                self._note(flow, current)
                 with contextlib.suppress(OSError):
                     write(self._folder / flow, current)
                 self._shown[flow] = (now, current)
+
+    def _note(self, flow: str, current: Standing) -> None:
+        """That it began, or began again."""
+        before = self._begun.get(flow)
+        if current.state != "running" or before == current.restarts:
+            return
+        self._begun[flow] = current.restarts
+        folder = self._folder / flow
+        left = read(folder).get("state") if before is None else None
+        begun.note(folder, current.since, left=left, restarts=current.restarts, error=current.error)
 
 
 def tell_troubles(standings: MutableMapping[str, Standing], troubles: Mapping[str, Exception]) -> None:

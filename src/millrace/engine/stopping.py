@@ -114,3 +114,9 @@ def in_flight(checkpoint: Path) -> bool:
 
 def epochs(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit())
+
+
+def forget_states() -> None:
+    """What Spark holds in memory of the state of all queries."""
+    java: Any = SparkContext._jvm
+    getattr(getattr(java.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()

@@ -10,9 +10,9 @@ import json
 import shutil
 from pathlib import Path
 
+from millrace.disk import sync_alone, write_whole
 from millrace.engine.owed import FOLDER
 from millrace.errors import RebuildUnfinished, Where
-from millrace.sinks.disk import sync_alone, write_whole
 from millrace.sinks.ledger import Epoch, FileLedger, entry_text
 from millrace.sinks.rebuilding import Rebuilding
 

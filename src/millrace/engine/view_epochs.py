@@ -9,6 +9,7 @@ from pathlib import Path
 
 from millrace.engine.definition import FILLING
 from millrace.engine.epochs import began_ms, now_ms, positions
+from millrace.engine.generations import Generation
 from millrace.engine.viewed import database_of
 from millrace.errors import KafkaUnreachable
 from millrace.flow import View
@@ -33,17 +34,19 @@ class Reached:
 
 
 class ViewEpochs:
-    """Of one view, by its checkpoint; `folder` is the flow's own around that."""
+    """Of one view, by its checkpoint; `folder` is the flow's own around that. Marks count the epochs of all generations
+    of the view: `shift` is what these add to those of the checkpoint."""
 
     def __init__(self, view: View, log: Log, checkpoint: Path, folder: Path) -> None:
         self.view, self.log, self.checkpoint, self.folder = view, log, checkpoint, folder
         self._database = database_of(view)
+        self.shift = Generation.read(folder.with_name(view.name)).shift
 
     def reached(self, number: int, *, at_its_end: bool = False) -> Reached:
         """An epoch in real time is true of its end, which is when its offsets were written."""
         now, before = (positions(self.checkpoint, each) for each in (number, number - 1))
         # A position of its own counts epochs, from where a whole view may be on.
-        lsn, after = (number + FIRST + 1, number + FIRST)
+        lsn, after = (number + self.shift + FIRST + 1, number + self.shift + FIRST)
         if self._database is not None:
             lsn, after = now[self._database], before.get(self._database, 0)
         at_ms = now_ms(self.checkpoint, number) or began_ms(self.checkpoint, number)
@@ -54,18 +57,16 @@ class ViewEpochs:
 
     def mark(self, number: int, reached: Reached) -> None:
         """After all records of the epoch are written."""
-        mark = Mark(number, self._database, reached.lsn, reached.at_ms, self._ends(), reached.whole)
+        told = number + self.shift
+        mark = Mark(told, self._database, reached.lsn, reached.at_ms, self.ends(), reached.whole)
         self.log.write(marks_topic(self.view.name), mark.as_json(), key=self.view.name)
 
     def last_marked(self) -> int:
         """The last epoch that has a mark; -1 if none has."""
-        topic = marks_topic(self.view.name)
-        end = self.log.topics.offsets(topic)[0][1]
-        return max(
-            (each.json()["epoch"] for each in self.log.read(topic, max(end - _MARKS, 0), partition=0)), default=-1
-        )
+        found = marks(self.log, self.view.name)
+        return max((mark.epoch for mark in found), default=self.shift - 1) - self.shift
 
-    def _ends(self) -> dict[int, int]:
+    def ends(self) -> dict[int, int]:
         """Where the changelog ends when readers can see all of it: a commit is answered before every partition has it.
         Nobody else writes there."""
         deadline = time.monotonic() + _SETTLE_S
@@ -77,3 +78,10 @@ class ViewEpochs:
                 reason = f"the last epoch of {self.view.name} is written and cannot be seen"
                 raise KafkaUnreachable(address=self.log.address, reason=reason)
             time.sleep(_LOOK_S)
+
+
+def marks(log: Log, view: str, most: int = _MARKS) -> list[Mark]:
+    """The last ones, in their order; fewer, or none, of a view that has just begun."""
+    topic = marks_topic(view)
+    end = log.topics.offsets(topic)[0][1]
+    return [Mark.from_json(each.json()) for each in log.read(topic, max(end - most, 0), partition=0)]

@@ -9,8 +9,12 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from millrace.capture.definition import DAY_MS, TOMBSTONES_STAY_MS
+from millrace.capture.definition import DAY_MS
+from millrace.disk import write_whole
+from millrace.engine import generations
 from millrace.engine.definition import CHECKPOINT, FILLING
+from millrace.engine.generations import Generation
+from millrace.engine.joining import drop, ensure, join
 from millrace.engine.output import TIMES, write
 from millrace.engine.settling import INCARNATION, Incarnation, Settler
 from millrace.engine.topic_sink import TopicSink
@@ -21,13 +25,10 @@ from millrace.flow import Table, Topic, View
 from millrace.kernel.calling import epoch_behind
 from millrace.kernel.signed import DIFF
 from millrace.log import Log
-from millrace.sinks.disk import write_whole
 from millrace.views import Plan
-from millrace.views.changelog import AFTER, HEAD, PARTITIONS, TAIL, marks_topic, tentative_topic
-from millrace.views.tentative import TENTATIVE
+from millrace.views.changelog import AFTER, HEAD, PARTITIONS, TAIL, tentative_topic
+from millrace.views.tentative import TENTATIVE, headed
 
-# A reader that is at most a day behind can cut it anywhere; one that was away for longer than tombstones stay, is told.
-_KEPT = {"min.compaction.lag.ms": str(DAY_MS), "delete.retention.ms": str(TOMBSTONES_STAY_MS)}
 # As long as a capture keeps every change: a view that was away for longer than that may have to begin anew anyway.
 _KEPT_TENTATIVE = {"retention.ms": str(7 * DAY_MS)}
 _MARKED_S, _MARK_LOOK_S = 20.0, 0.2
@@ -44,7 +45,8 @@ class ViewOutlet:
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         reached = self._epochs.reached(number)
-        write(self._records(rows, reached), self._topic_sink.epoch(number))
+        records = self._topic_sink.fitting(self._records(rows, reached), letters=False)  # or it would be untrue
+        write(records, self._topic_sink.epoch(number))
         self._epochs.mark(number, reached)
 
     def _records(self, rows: DataFrame, reached: Reached) -> DataFrame:
@@ -58,7 +60,8 @@ class ViewOutlet:
 def tentative(rows: DataFrame, view: View, plan: Plan, folder: Path) -> DataFrame:
     """Rows in real time as records that say of which incarnation and epoch they are."""
     incarnation = Incarnation.read(folder) or Incarnation()
-    told = epoch_behind(F.lit(f"{incarnation.number} "))
+    shift = Generation.read(folder.with_name(view.name)).shift
+    told = epoch_behind(F.lit(headed(incarnation.number, shift)))
     return _told(rows, view, plan, "{}", TENTATIVE, told)
 
 
@@ -73,14 +76,17 @@ def _told(rows: DataFrame, view: View, plan: Plan, source: str, header: str, con
 
 def begin(view: View, folder: Path, log: Log, app: str, *, afresh: bool) -> None:
     """Before a view's flow starts: its topics. One that begins has an empty changelog, since no tombstone would take
-    out the rows that it has no longer; and it notes how far its first reading goes."""
+    out the rows that it has no longer; and it notes how far its first reading goes. One that was deployed, and killed
+    then, takes the place of the old one first."""
+    if afresh:
+        drop(generations.beside(view.name, Generation.read(folder.with_name(view.name)).number), log)
+        generations.begin_anew(folder.with_name(view.name))
+    else:
+        join(view, folder, log, app)
     if afresh and log.topics.exists(view.name) and _written(view, log):
-        log.topics.delete(view.name)
-        log.topics.delete(marks_topic(view.name))
-        if log.topics.exists(tentative_topic(view.name)):
-            log.topics.delete(tentative_topic(view.name))
+        drop(view.name, log)
     for each in (view, *(node for node in view.reads if isinstance(node, View))):
-        _ensure(each, log)
+        ensure(each.name, log)
     if afresh or not (folder / FILLING).exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILLING, json.dumps(_targets(view, log)))
@@ -99,11 +105,6 @@ def settler_of(view: View, folder: Path, log: Log, app: str) -> Settler:
 
 def _written(view: View, log: Log) -> bool:
     return any(first < last for first, last in log.topics.offsets(view.name, committed=False).values())
-
-
-def _ensure(view: View, log: Log) -> None:
-    log.topics.ensure(view.name, partitions=PARTITIONS, compact=True, config=_KEPT)
-    log.topics.ensure(marks_topic(view.name), partitions=1, compact=True)
 
 
 def _targets(view: View, log: Log) -> dict[str, int]:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from millrace.capture import Captures
 from millrace.capture.connector import marks_topic as capture_marks
+from millrace.capture.database import Column as TableColumn
 from millrace.engine.output import TIMES
 from millrace.engine.sources import reading
 from millrace.engine.tables import known
@@ -18,7 +19,7 @@ from millrace.flow import Table, Topic, View
 from millrace.flow.views import relation
 from millrace.kernel.calling import quoted
 from millrace.log import DataSource, Log
-from millrace.views import Plan, Relation, types
+from millrace.views import Plan, Relation, moments, types
 from millrace.views.changelog import marks_topic
 from millrace.views.store import LONGEST_NAME_BYTES, POSITIONS
 from millrace.views.types import Type
@@ -59,17 +60,32 @@ class ViewedSource:
 
 
 def _written(type_: Type) -> str:
-    return "string" if type_ == types.BYTEA else types.spark(type_)
+    if type_.element is not None:
+        return f"array<{_written(type_.element)}>"
+    return "string" if type_ == types.BYTEA or type_.kind in moments.KINDS else types.spark(type_)
 
 
 def _read(value: Column, type_: Type) -> Column:
+    if (element := type_.element) is not None:
+        return value if _written(element) == types.spark(element) else F.transform(value, lambda it: _read(it, element))
+    if type_.kind in moments.KINDS:
+        return moments.read(type_, value)
     return F.unhex(F.substr(value, F.lit(3))) if type_ == types.BYTEA else value
 
 
 def shown(name: str, type_: Type) -> Column:
-    """A column as the changelog has it: bytes as PostgreSQL writes them."""
-    value = F.col(quoted(name))
-    return (F.concat(F.lit("\\x"), F.lower(F.hex(value))) if type_ == types.BYTEA else value).alias(name)
+    """A column as the changelog has it: bytes and moments as PostgreSQL writes them."""
+    return _shown(F.col(quoted(name)), type_).alias(name)
+
+
+def _shown(value: Column, type_: Type) -> Column:
+    if (element := type_.element) is not None:
+        return (
+            value if _written(element) == types.spark(element) else F.transform(value, lambda it: _shown(it, element))
+        )
+    if type_.kind in moments.KINDS:
+        return moments.told(type_, value)
+    return F.concat(F.lit("\\x"), F.lower(F.hex(value))) if type_ == types.BYTEA else value
 
 
 def plan_of(view: View, log: Log) -> Plan:
@@ -83,11 +99,19 @@ def _relation(name: str, node: Topic | Table | View, log: Log) -> Relation:
         return Relation(name, dict(plan_of(node, log).columns), node.key)
     if isinstance(node, Table):
         captured = known(node, log)
-        named = types.named if node.capture is not None else types.of_spark
-        return Relation(name, {each.name: named(each.type) for each in captured.columns}, captured.key)
+        own = node.capture is not None
+        told = {each.name: type_of(each) if own else types.of_spark(each.type) for each in captured.columns}
+        return Relation(name, told, captured.key)
     found = relation(name, node)
     assert found is not None, "a topic's columns are known"
     return found
+
+
+def type_of(column: TableColumn) -> Type:
+    """Of a captured table's column."""
+    if column.spark == "string" and column.enum:
+        return types.enum(column.enum)
+    return types.named(column.type)
 
 
 def database_of(view: View) -> str | None:
@@ -144,7 +168,7 @@ def refuse_real_time(view: View, plan: Plan, master: str) -> None:
 def _hindrances(view: View, plan: Plan, log: Log) -> Iterator[tuple[str, str]]:
     if log.data_source.format != "kafka":
         yield "views need Kafka and a view store, and a play has neither", "`views=False` leaves them out of the play"
-    if len(view.name.encode()) > LONGEST_NAME_BYTES or view.name == POSITIONS:
+    if len(view.known_as.encode()) > LONGEST_NAME_BYTES or view.known_as == POSITIONS:
         yield "its name cannot be that of a table in the view store", f"at most {LONGEST_NAME_BYTES} letters"
     for name, type_ in plan.columns:
         if len(name.encode()) > LONGEST_NAME_BYTES:

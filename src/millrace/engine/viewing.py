@@ -48,10 +48,12 @@ Tables = Mapping[str, tuple[Column, Mapping[str, Column]]]
 # in it how each of its columns came to be, all the way back to the parsing, once for every column: minutes of planning,
 # for each epoch. The conditions are where they belong (docs/design/0023), and Kafka takes none of them.
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+# The last one computes the day of a timestamp's end, which stands for infinity, and fails: no such day has a timestamp.
+_LEFT_OUT = ("PushDownPredicates", "InferFiltersFromConstraints", "UnwrapCastInBinaryComparison")
 _SESSION = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.optimizer.excludedRules": f"{_OPTIMIZER}.PushDownPredicates,{_OPTIMIZER}.InferFiltersFromConstraints",
+    "spark.sql.optimizer.excludedRules": ",".join(f"{_OPTIMIZER}.{rule}" for rule in _LEFT_OUT),
     "spark.sql.constraintPropagation.enabled": "false",
 }
 
@@ -72,7 +74,7 @@ def rows(
     once: bool = False,
 ) -> DataFrame:
     """The view's columns and DIFF: of each key that changed in an epoch one row, +1, or if it is gone -1."""
-    note(f"view {view.name} by {', '.join(view.key)}: {plan}", "")
+    note(f"view {view.known_as} by {', '.join(view.key)}: {plan}", "")
     changes, tables = signed(spark, view, sources, log, clocks, once, timed=plan.is_timed)
     made = chain(plan, changes, tables)
     return made.only(plan.output, by=view.key, into=_SHOWN).table(_SHOWN)
@@ -202,7 +204,7 @@ def _understood(changes: DataFrame, view: View, sources: Sequence[AnySource]) ->
     place = F.concat(F.col("partition"), F.lit(":"), F.col("offset"))
     told = F.concat(F.lit(f"{UNREADABLE} "), named, F.lit(" "), place, F.lit(" "), F.col("error"))
     observed = changes.observe(
-        f"millrace.view.{view.name}",
+        f"millrace.view.{view.known_as}",
         F.count(F.nullif(F.col("topic"), F.lit(_CLOCK))).alias(ROWS),
         F.lit(0).cast("long").alias(DEAD),
         newest(),

@@ -102,9 +102,10 @@ class FlowPlan:
 
     def _tentative(self, view: View, plan: Plan, rows: DataFrame) -> DataStreamWriter:
         """Rows that leave at once: what is certain of them is told when their epoch is (`settling`)."""
-        records, to = tentative(rows, view, plan, self.folder), self.log.data_source
+        to, topic = self.topic_sink.plain, self.log.settings.named(tentative_topic(view.name))
+        records = self.topic_sink.fitting(tentative(rows, view, plan, self.folder), topic, letters=False)
         writer = realtime.settled(records).writeStream.format(to.format).outputMode("update").options(**to.options)
-        return writer.option("topic", self.log.settings.named(tentative_topic(view.name)))
+        return writer.option("topic", topic)
 
     def _of_topic(self, rows: DataFrame) -> tuple[DataStreamWriter, None, DataFrame]:
         assert self.flow.topic is not None
@@ -132,12 +133,14 @@ class FlowPlan:
         if sinks is not None or self.topic_sink.at_most_once:
             outlet = Outlet(stream, self.topic_sink, sinks)
             return result.writeStream.foreachBatch(outlet).outputMode(mode), result, result
+        to = self.log.settings.named(stream.output.name)
+        fitting = self.topic_sink.fitting(output.identified(records) if self.in_real_time else records, to)
         writer = (
-            (realtime.settled(output.identified(records)) if self.in_real_time else records)
+            (realtime.settled(fitting) if self.in_real_time else fitting)
             .writeStream.format(self.topic_sink.sink.format)
             .outputMode(mode)
             .options(**self.topic_sink.sink.options)
-            .option("topic", self.log.settings.named(stream.output.name))
+            .option("topic", to)
         )
         return writer, result, result
 

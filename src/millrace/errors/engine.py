@@ -38,7 +38,10 @@ class FlowReplaced(UserError):
 class StateChanged(UserError):
     code = "MR-STATE-CHANGED"
     text = "the function of flow {flow!r} now keeps other state than its checkpoint holds ({reason})"
-    fix = "put the function back, or start the flow again from its oldest records with `millrace run --fresh {flow}`"
+    fix = (
+        "put the function back, or start the flow again from its oldest records with `millrace run --fresh {flow}`; "
+        "a view is built beside the old one by `millrace deploy`"
+    )
 
 
 class StateNewer(UserError):

@@ -23,6 +23,33 @@ class LakeCatalogUnreachable(ServerError):
     fix = "start it, with `millrace up postgres` if it is the project's own, or mend [lake] catalog in millrace.toml"
 
 
+class LakeCatalogRefused(UserError):
+    code = "MR-LAKE-CATALOG-REFUSED"
+    text = "the catalog of the Iceberg tables refuses this: {reason}"
+    fix = "set MILLRACE_LAKE_TOKEN, or the variable that [lake] token names, to one that the catalog takes"
+
+
+class LakeCatalogFailed(ServerError):
+    code = "MR-LAKE-CATALOG-FAILED"
+    text = "the catalog of the Iceberg tables did not do what lake table {table!r} needs ({reason})"
+    fix = "see what it says itself, or name another one as [lake] catalog in millrace.toml"
+
+
+class LakeTableAway(ServerError):
+    code = "MR-LAKE-TABLE-AWAY"
+    text = "the catalog knows lake table {table!r}, and it cannot be loaded: {reason}"
+    fix = (
+        "nothing was changed; bring back the disk or share that it is on, or, if its files are gone for good, build it "
+        "again with `millrace rebuild`, name another table, or let the catalog forget this one"
+    )
+
+
+class LakeTableElsewhere(UserError):
+    code = "MR-LAKE-TABLE-ELSEWHERE"
+    text = "the catalog knows lake table {table!r} at {there}, and this project's would be at {here}"
+    fix = "name another table, or another [lake] catalog in millrace.toml: that one is another project's, or was moved"
+
+
 class LakeKeysMissing(UserError):
     code = "MR-LAKE-KEYS-MISSING"
     text = "the lake is in {url}, and the environment has no {names}"
@@ -39,6 +66,12 @@ class LakeTableUnknown(UserError):
     code = "MR-LAKE-TABLE-UNKNOWN"
     text = "the lake has no table {table!r}{hint}"
     fix = "`millrace lake list` shows those that it has"
+
+
+class LakeTableUncatalogued(UserError):
+    code = "MR-LAKE-TABLE-UNCATALOGUED"
+    text = "the lake has a folder {table!r}, and the catalog knows no such table"
+    fix = "name the catalog that knows it as [lake] catalog in millrace.toml, or remove the folder"
 
 
 class LakeVersionUnknown(UserError):

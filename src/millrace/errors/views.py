@@ -26,7 +26,10 @@ class ViewKeyRepeated(UserError):
 class ViewStoreUnfit(UserError):
     code = "MR-VIEW-STORE-UNFIT"
     text = "the view store does not take the view {view!r}: {reason}"
-    fix = "see to it in the store, or name another one under [views] url"
+    fix = (
+        "see to it in the store, or name another one under [views] url; the run tries again by itself, and with "
+        "`--fresh` it fills the view anew"
+    )
 
 
 class ViewStoreUnreachable(ServerError):
@@ -45,3 +48,15 @@ class ViewBehind(ServerError):
     code = "MR-VIEW-BEHIND"
     text = "the view {view!r} is true up to {reached}, and {wanted} was waited for {seconds} s"
     fix = "see whether its flow runs (`millrace status`), or wait for longer"
+
+
+class ViewDeployed(UserError):
+    code = "MR-VIEW-DEPLOYED"
+    text = "the view {view!r} was deployed with other SQL, and this run has the old one: it leaves the view alone"
+    fix = "start the run again, with the new code"
+
+
+class ViewNotDeployed(UserError):
+    code = "MR-VIEW-NOT-DEPLOYED"
+    text = "the view {view!r} is not deployed: {reason}"
+    fix = "{remedy}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from millrace.flow import late
 from millrace.flow.app import App
 from millrace.flow.deliveries import Delivery
-from millrace.flow.graph import Edge, Graph
+from millrace.flow.graph import Edge, Graph, Graphed
 from millrace.flow.lakes import LakeInput
 from millrace.flow.loading import load_app
 from millrace.flow.nodes import Input, Node, Readable, Stream, Topic, Traffic
@@ -26,6 +26,7 @@ __all__ = [
     "Edge",
     "Fixed",
     "Graph",
+    "Graphed",
     "Input",
     "LakeInput",
     "Lateness",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -19,6 +21,7 @@ from millrace import durations
 from millrace.capture import CapturedTable, reading
 from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow import lateness as lateness_
+from millrace.flow import leaving
 from millrace.flow.as_of_batch import batch
 from millrace.flow.columns import named, refuse_key, taken_out, time_of
 from millrace.flow.histories import TOPIC, kept_of
@@ -227,8 +230,9 @@ def _stream(
 
     def changes() -> kernel.Changes:
         rows = lateness_.timed(table, F.col(quoted(table_time)))
-        for table_key in table_keys:
-            rows = rows.where(table_key.isNotNull())
+        if any(table.schema[part].nullable for part in parts):
+            # No event can ask for them: a null in the key finds nothing.
+            rows = leaving.without(rows, reduce(or_, (table_key.isNull() for table_key in table_keys)))
         micros = F.unix_micros(quoted(table_time))
         return kernel.Changes(rows, table_keys, micros, value, F.lit(0), tie, schema)
 

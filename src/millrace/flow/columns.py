@@ -42,6 +42,8 @@ def time_of(rows: DataFrame, given: str | None, name: str, where: Where) -> str:
     if given is not None:
         if given not in rows.columns or (rows.isStreaming and given not in marked):
             remedy = f"name the topic's time column{nearest(given, marked or rows.columns)}"
+            if given in rows.columns and not marked:
+                remedy = "leave it out: no column of these rows is the time of an event (a window's results have none)"
             raise OptionInvalid(name=name, option="time", given=given, remedy=remedy, where=where)
         return given
     if not rows.isStreaming and not marked:  # a test's rows, say: the only time there is

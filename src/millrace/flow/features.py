@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, NumericType, UserDefinedType
 
 from millrace.errors import OptionInvalid, Where, nearest
+from millrace.flow import leaving
 from millrace.kernel.calling import quoted
 
 # In place of an index: there is none, and every element of its vector is NaN.
@@ -126,7 +129,7 @@ class Features:
         return F.col(name)
 
     def leave_out(self, condition: Column) -> None:
-        self.rows = self.rows.where(~condition)
+        self.rows = leaving.without(self.rows, condition)
 
 
 def _columns(stage: Any) -> list[tuple[str, str]]:
@@ -142,7 +145,7 @@ def _failing(stage: Any, name: str, what: str) -> Column:
 
 
 def _assembled(stage: Any, features: Features) -> None:
-    invalid, elements = stage.getHandleInvalid(), list[Element]()
+    invalid, elements, skipped = stage.getHandleInvalid(), list[Element](), list[Column]()
     for name in stage.getInputCols():
         made = features.of(name)
         parts: list[Element] = [Plain(features.number(name))] if isinstance(made, Column) else made
@@ -151,12 +154,14 @@ def _assembled(stage: Any, features: Features) -> None:
             lone = isinstance(made, Column)
             absent = column.isNull() | F.isnan(column) if lone else column.isNull()
             if invalid == "skip":
-                features.leave_out(absent)
+                skipped.append(absent)
             elif invalid == "keep":
                 column = F.coalesce(column, F.lit(_NONE if isinstance(part, Hot) else NAN))
             else:
                 column = F.when(absent, _failing(stage, name, "is null or NaN")).otherwise(column)
             elements.append(replace(part, index=column) if isinstance(part, Hot) else Plain(column))
+    if skipped:
+        features.leave_out(reduce(or_, skipped))
     features.put(stage.getOutputCol(), elements)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from millrace import durations
 from millrace.capture.definition import Capture
@@ -14,6 +15,12 @@ from millrace.flow.nodes import Node, Stream, Topic, Traffic, kind
 from millrace.flow.tables import Changes, Database, Table
 from millrace.flow.views import View
 from millrace.sinks.lake import Lake
+
+
+class Graphed(Protocol):
+    """What has a graph: an app."""
+
+    def graph(self) -> Graph: ...
 
 
 @dataclass(frozen=True)

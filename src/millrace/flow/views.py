@@ -25,6 +25,8 @@ class View:
     view store is asked, beside the key. The plan is known as soon as the columns of all of them are: those of a
     captured table are when it is captured. In real time a change is shown at once, tentatively; an epoch takes
     `epoch_ms`, and what was shown is certain at its end.
+
+    One that is `of` another is made beside it, to take its place (`millrace deploy`).
     """
 
     name: str
@@ -36,6 +38,11 @@ class View:
     plan: Plan | None = None
     indexes: tuple[tuple[str, ...], ...] = ()
     epoch_ms: int | None = None
+    of: View | None = None
+
+    @property
+    def known_as(self) -> str:
+        return (self.of or self).name
 
     def planned(self, relations: Iterable[Relation]) -> Plan:
         """The plan over tables whose columns are known by now, by the names that the SQL has for them."""

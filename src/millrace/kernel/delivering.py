@@ -40,6 +40,20 @@ def tried_once(text: Column) -> Column:
     return Column(operator(SparkSession.active(), "TriedOnce").of(text._jc))
 
 
+def fits(record: Column, flow: str, options: Mapping[str, str], *, inside: str, letters: bool, beside: int) -> Column:
+    """Whether a record, a struct of key, value and topic, is not larger than its topic takes; one that is goes to the
+    topic's dead letters, or, without `letters`, ends the flow. `inside` is what the topics' names begin with, `beside`
+    the bytes of a record's headers. See `Outsized.java`."""
+    own = {"inside": inside, "letters": str(letters).lower(), "besideBytes": str(beside)}
+    return Column(operator(SparkSession.active(), "Outsized").of(record._jc, flow, {**options, **own}))
+
+
+def outsized(flow: str) -> int:
+    """How many records of a flow were too large for their topics, in this session."""
+    java: Any = SparkContext._jvm
+    return int(java.millrace.kernel.Outsized.counted(flow))
+
+
 def _delivery() -> Any:
     java: Any = SparkContext._jvm
     found = java.millrace.sink.Delivery

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millrace.errors import ArchiveGap, ArchiveUnfit, LakeConflict
-from millrace.lakehouse.compacting import compact, sweep
+from millrace.lakehouse.compacting import came_of, compact, sweep
 from millrace.lakehouse.moments import read_by
 from millrace.lakehouse.retention import forget
 from millrace.lakehouse.table import DATA, Committed, LakeTable, Note
@@ -107,9 +107,10 @@ def _commit(log: Log, topic: str, table: LakeTable, ends: Mapping[int, int], mos
         try:
             epoch = 0 if note is None else note.epoch + 1
             table.commit(Committed(Note(_flow(outside), epoch, entry, folder), [] if path is None else [path]))
-        except BaseException:
-            table.place.remove_folder(f"{DATA}/{folder}")
-            raise
+        except LakeConflict:  # after any other error it may be there all the same, and what is not is swept later
+            if not came_of(table, f"{DATA}/{folder}"):
+                table.place.remove_folder(f"{DATA}/{folder}")
+                raise
         return len(records)
     return None
 
@@ -154,7 +155,8 @@ def restore(log: Log, table: LakeTable, into: str, of: str | None = None) -> int
     records of its original, in their order. With `of`, it has to be the archive of that topic."""
     note = table.note()
     if note is None or not note.flow.startswith(_flow("")):
-        raise ArchiveUnfit(table=table.name, topic=of or into, reason="it is no archive of a topic")
+        reason = "it is no archive of a topic, so its rows lack partition, offset and headers (`millrace lake archive`)"
+        raise ArchiveUnfit(table=table.name, topic=of or into, reason=reason)
     outside = note.flow.removeprefix(_flow(""))
     if of is not None and outside != log.topics.outside(of):
         raise ArchiveUnfit(table=table.name, topic=of, reason=f"it is the archive of {outside}")

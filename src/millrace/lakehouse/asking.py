@@ -73,7 +73,9 @@ def words(table: LakeTable, version: Version | None = None) -> str:
         alike = pool.map(lambda path: path.exists() and _kinds(parquet.read_schema(path)) == wanted, paths)
         if not all(alike):
             return table.scan(version)
-    return "read_parquet([" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "])"
+    named = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    # A folder that is called NAME=VALUE is no column: what a table is divided by is in its files.
+    return f"read_parquet([{named}], hive_partitioning = false)"
 
 
 def _kinds(schema: Any) -> list[tuple[str, Any]]:

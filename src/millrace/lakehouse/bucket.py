@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -15,16 +16,17 @@ from millrace.lakehouse.place import Place, Seen
 
 SCHEME = "s3://"
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-_SESSION = "AWS_SESSION_TOKEN"
+SESSION = "AWS_SESSION_TOKEN"
 _CONNECT_S, _ANSWER_S = 5, 60
 
 
 @dataclass(frozen=True)
 class Store:
-    """An S3: Amazon's own, or the one at `endpoint`."""
+    """An S3: Amazon's own, or the one at `endpoint`. Objects larger than `part_mb` go there in parts of that size."""
 
     endpoint: str | None
     region: str
+    part_mb: int = 32
 
     def checked(self, url: str) -> Store:
         if not all(os.environ.get(name) for name in KEYS):
@@ -65,14 +67,15 @@ class Store:
             "fs.s3.impl.disable.cache": "true",
             "mapreduce.fileoutputcommitter.algorithm.version": "2",
             "millrace.s3.region": self.region,
+            "millrace.s3.part.bytes": str(self.part_mb * 1024 * 1024),
         }
         return found if self.endpoint is None else {**found, "millrace.s3.endpoint": self.endpoint}
 
     def duckdb(self) -> str:
         """The statement by which DuckDB has the keys, which no query is shown."""
         words = {"KEY_ID": os.environ[KEYS[0]], "SECRET": os.environ[KEYS[1]], "REGION": self.region}
-        if os.environ.get(_SESSION):
-            words["SESSION_TOKEN"] = os.environ[_SESSION]
+        if os.environ.get(SESSION):
+            words["SESSION_TOKEN"] = os.environ[SESSION]
         if self.endpoint is not None:
             words |= {"ENDPOINT": self.endpoint.partition("://")[2].rstrip("/"), "URL_STYLE": "path"}
         told = ", ".join(f"{name} '" + value.replace("'", "''") + "'" for name, value in words.items())
@@ -135,20 +138,31 @@ class Bucket(Place):
         """Folders are the beginnings of names."""
 
     def remove(self, path: str) -> None:
-        with told(self.url), contextlib.suppress(FileNotFoundError):
-            self.filesystem.delete_file(self.arrow(path))
+        from millrace.lakehouse.uploads import Uploads
+
+        Uploads(self).remove(path)
 
     def remove_folder(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError), told(self.url):
             self.filesystem.delete_dir(self.arrow(path))
 
     def rename_folder(self, path: str, to: str) -> None:
-        with told(self.url):
-            for each in self.files(path, ""):
-                self.filesystem.move(self.arrow(each.path), self.arrow(to + each.path.removeprefix(path)))
+        for each in self.files(path, ""):
+            with told(self.url):
+                self.filesystem.copy_file(self.arrow(each.path), self.arrow(to + each.path.removeprefix(path)))
+            self.remove(each.path)
 
     def tidy(self, path: str) -> None:
         """A folder goes with the last that is in it."""
+
+    def abandon(self, under: str, before: datetime | None = None) -> int:
+        from millrace.lakehouse.uploads import Uploads
+
+        uploads = Uploads(self)
+        left = [each for each in uploads.begun(under) if before is None or each.at < before]
+        for each in left:
+            uploads.abort(each)
+        return len(left)
 
     def relative(self, location: str) -> str:
         return location.removeprefix(f"{self.url}/")

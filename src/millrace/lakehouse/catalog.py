@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import ExtraMissing, LakeTableUnknown, Where, nearest
+from millrace.errors import ExtraMissing, LakeTableUncatalogued, LakeTableUnknown, MillraceError, Where, nearest
 from millrace.lakehouse.bucket import Bucket, Store
 from millrace.lakehouse.place import Disk, Place
 from millrace.lakehouse.table import LakeTable
@@ -23,6 +24,16 @@ FORMATS = ("delta", "iceberg")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DATABASE = "millrace"
 CONNECT_S = 5
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A table that cannot be looked at, and why."""
+
+    name: str
+    format: str | None
+    reason: str
 
 
 class Catalog:
@@ -78,18 +89,36 @@ class Catalog:
         finally:
             table.close()
 
+    def looked(self, look: Callable[[LakeTable], T]) -> Iterator[T | Unseen]:
+        """What is found in each table; of one that cannot be looked at, why: the others can be."""
+        for name in self.names():
+            try:
+                with self.opened(name) as table:
+                    found: T | Unseen = look(table)
+            except LakeTableUnknown:
+                found = Unseen(name, self.format(name), LakeTableUncatalogued(table=name).sentence())
+            except MillraceError as error:
+                found = Unseen(name, self.format(name), error.sentence())
+            except Exception as error:  # of libraries too: a log that nobody can read
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                found = Unseen(name, self.format(name), lines[0][:300])
+            yield found
+
     def _known(self) -> Known:
         from millrace.lakehouse.iceberg import told
 
         url, properties = self._url(), {"warehouse": self.place.spark}
         if isinstance(self.place, Bucket):
             properties |= self.place.store.iceberg
-        with told("catalog"):
+        secret = self._settings.lake.token
+        token = None if secret is None else secret.reveal()
+        with told("catalog", token):
             if url.startswith(("http:", "https:")):
                 from pyiceberg.catalog.rest import RestCatalog
 
-                token = self._settings.lake.token
-                return RestCatalog("millrace", uri=url, **properties, **({"token": token.reveal()} if token else {}))
+                # Without either it would send "Bearer None".
+                known: dict[str, Any] = {"token": token} if token else {"auth": {"type": "noop"}}
+                return RestCatalog("millrace", uri=url, **properties, **known)
             from pyiceberg.catalog.sql import SqlCatalog
 
             place = "postgresql+psycopg:" + url.partition(":")[2]
@@ -107,7 +136,7 @@ def _place(settings: Settings) -> Place:
     lake = settings.lake
     if lake.bucket is None:
         return Disk(settings.lake_folder.resolve())
-    return Bucket(lake.bucket, Store(lake.endpoint, lake.region))
+    return Bucket(lake.bucket, Store(lake.endpoint, lake.region, lake.part_mb))
 
 
 @contextlib.contextmanager
@@ -115,4 +144,8 @@ def extra() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ExtraMissing(what="the lakehouse", reason=f"no module {error.name}", extra=EXTRA) from None
+        if (error.name or "").partition(".")[0] == "millrace":  # our own fault, which no package mends
+            raise
+        # Libraries that miss one of theirs often say so in words alone.
+        reason = f"no module {error.name}" if error.name else str(error) or type(error).__name__
+        raise ExtraMissing(what="the lakehouse", reason=reason, extra=EXTRA) from None

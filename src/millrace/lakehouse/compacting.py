@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from millrace.errors import LakeConflict
 from millrace.failpoint import FailPoint
-from millrace.lakehouse.footers import Footer, footers
+from millrace.lakehouse.footers import footers, only_value
 from millrace.lakehouse.retention import LEFT_S
 from millrace.lakehouse.table import DATA, Committed, DataFile, LakeTable
 
@@ -27,6 +28,8 @@ TRIES = 5
 # Who writes only files of about the same size together waits until there are so many.
 AT_ONCE_FILES = 8
 _ROWS_A_GROUP = 128 * 1024
+# So many rows are sorted together: a reader then passes over most groups of them.
+_SORTED_ROWS = 8 * _ROWS_A_GROUP
 # By which it is seen whether a column's values come again.
 _SAMPLE_ROWS = 8_192
 
@@ -39,9 +42,10 @@ class Compacted:
     into: int
 
 
-def debt(table: LakeTable) -> int:
-    """How many files would be written together by whoever writes only those of about the same size."""
-    return sum(len(group) for group in _groups(table, alike=True, exactly=False))
+def debt(table: LakeTable, files: Sequence[DataFile] | None = None) -> int:
+    """How many files would be written together by whoever writes only those of about the same size. `files` are those
+    of the version that is loaded, where somebody has them already."""
+    return sum(len(group) for group in _groups(table, files, alike=True, exactly=False))
 
 
 def compact(
@@ -68,11 +72,13 @@ def compact(
                     return _left(table, folder)
                 _write(table, group, f"{folder}/{number}.parquet")
             FailPoint.LAKE_COMPACTING.reached(f"{table.format}:{table.name}")
-            with turn or contextlib.nullcontext():
-                done = _commit(table, folder, [each.path for group in groups for each in group])
         except BaseException:
             _left(table, folder)
             raise
+        # An error in a commit says that nobody answered, not that nothing was done: its files stay until they are
+        # swept, which asks the versions.
+        with turn or contextlib.nullcontext():
+            done = _commit(table, folder, [each.path for group in groups for each in group])
         if done is not None:
             FailPoint.LAKE_COMPACTED.reached(f"{table.format}:{table.name}")
             return done
@@ -103,32 +109,47 @@ def _commit(table: LakeTable, folder: str, old: Sequence[str]) -> Compacted | No
             table.place.rename_folder(folder, named)
             folder = named
         new = sorted(each.path for each in table.place.files(folder))
-        with contextlib.suppress(LakeConflict):
-            note = table.note()
-            own = None if note is None else replace(note, own=folder.removeprefix(f"{DATA}/"))
+        note = table.note()
+        own = None if note is None else replace(note, own=folder.removeprefix(f"{DATA}/"))
+        try:
             table.commit(Committed(own, new, old, same=True))
-            return Compacted(len(old), len(new))
+        except LakeConflict:
+            if not came_of(table, folder):
+                continue
+        return Compacted(len(old), len(new))
     return None
 
 
-def _groups(table: LakeTable, *, alike: bool, exactly: bool = True) -> Iterator[list[DataFile]]:
+def came_of(table: LakeTable, folder: str) -> bool:
+    """Whether a version has the files of this folder: who is told that another was first may be the other. (A store
+    that did not answer is asked again, and then says that the commit is there.)"""
+    table.load()
+    notes = [each.note.written for each in table.versions() if each.note is not None]
+    return folder.removeprefix(f"{DATA}/") in notes or any(each.path.startswith(f"{folder}/") for each in table.files())
+
+
+def _groups(
+    table: LakeTable, files: Sequence[DataFile] | None = None, *, alike: bool, exactly: bool = True
+) -> Iterator[list[DataFile]]:
     """Files that become one: small, and of the same values of the columns that divide them. Commits may tell only the
     beginning of these; `exactly` the files themselves are asked."""
-    small = [each for each in table.files() if each.size_bytes < SMALL_BYTES]
+    small = [each for each in (table.files() if files is None else files) if each.size_bytes < SMALL_BYTES]
     least = AT_ONCE_FILES if alike else 2
     if len(small) < least:
         return
     sorts: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
     divided = table.partition_by
-    asked = divided and exactly
-    told: Sequence[Footer | DataFile] = footers(table.place, [each.path for each in small]) if asked else small
-    values = {each.path: tuple(each.low.get(name) for name in divided) for each in told}
+    if divided and exactly:
+        told = footers(table.place, [each.path for each in small])
+        values = {each.path: tuple(only_value(table.place, each, name) for name in divided) for each in told}
+    else:
+        values = {each.path: tuple(each.low.get(name) for name in divided) for each in small}
     for each in small:
         size = int(math.log(max(1, each.size_bytes), AT_ONCE_FILES)) if alike else 0
         sorts[(size, *values.get(each.path, ()))].append(each)
-    for files in sorts.values():
+    for alike_files in sorts.values():
         group: list[DataFile] = []
-        for each in files:
+        for each in alike_files:
             if group and sum(one.size_bytes for one in group) + each.size_bytes > TARGET_BYTES:
                 yield from [group] if len(group) >= least else []
                 group = []
@@ -138,11 +159,12 @@ def _groups(table: LakeTable, *, alike: bool, exactly: bool = True) -> Iterator[
 
 
 def _write(table: LakeTable, files: Sequence[DataFile], path: str) -> None:
-    """In bounded memory: some rows at a time."""
+    """In bounded memory: some rows at a time, which are sorted where the table's rows lie side by side."""
     import pyarrow
     from pyarrow import parquet
 
-    schema, place = table.arrow(), table.place
+    schema, place, order = table.arrow(), table.place, [(name, "ascending") for name in table.cluster_by]
+    length = _SORTED_ROWS if order else _ROWS_A_GROUP
     with parquet.ParquetFile(place.arrow(files[0].path), filesystem=place.filesystem) as file:
         first = next(file.iter_batches(_SAMPLE_ROWS), None)
     options = {"filesystem": place.filesystem, **written_as(None if first is None else fitted(first, schema))}
@@ -152,11 +174,15 @@ def _write(table: LakeTable, files: Sequence[DataFile], path: str) -> None:
             with parquet.ParquetFile(place.arrow(each.path), filesystem=place.filesystem) as file:
                 for batch in file.iter_batches(_ROWS_A_GROUP):
                     held.append(fitted(batch, schema))
-                    if sum(one.num_rows for one in held) >= _ROWS_A_GROUP:
-                        writer.write_table(pyarrow.Table.from_batches(held, schema))
+                    if sum(one.num_rows for one in held) >= length:
+                        writer.write_table(_ordered(pyarrow.Table.from_batches(held, schema), order), _ROWS_A_GROUP)
                         held = []
         if held:
-            writer.write_table(pyarrow.Table.from_batches(held, schema))
+            writer.write_table(_ordered(pyarrow.Table.from_batches(held, schema), order), _ROWS_A_GROUP)
+
+
+def _ordered(rows: Any, order: Sequence[tuple[str, str]]) -> Any:
+    return rows.sort_by(list(order)) if order else rows
 
 
 def written_as(rows: Any) -> dict[str, Any]:
@@ -200,6 +226,7 @@ def sweep(table: LakeTable, folder: str) -> None:
     """Removes what was left below a folder of `DATA`. What is there is called by the version that it was to become:
     where that is not there, or says that it came of another one there, nobody will ever read it."""
     place, now = f"{DATA}/{folder}", time.time()
+    table.place.abandon("", datetime.fromtimestamp(now - LEFT_S, UTC))
     names = [name for name, changed_s in table.place.changed_s(place).items() if now - changed_s > LEFT_S]
     if not names:
         return

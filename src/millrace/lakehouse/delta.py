@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.errors import LakeConflict
 from millrace.lakehouse.bucket import Bucket
-from millrace.lakehouse.footers import Footer, footers, text_bounds
-from millrace.lakehouse.table import NOTE, Committed, DataFile, LakeTable, Note, Version
+from millrace.lakehouse.footers import Footer, only_value, text_bounds
+from millrace.lakehouse.place import Seen
+from millrace.lakehouse.table import CLUSTER, NOTE, Committed, DataFile, LakeTable, Note, Version
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 LOG = "_delta_log"
 _APP = "millrace"
 # The note is nearly always in the last commit; who comes in between is few.
-_FIRST_LOOK = 16
+_LOOKS = (1, 16, None)
 _FOR_EVER_S = 100 * 365 * 24 * 3600
 # What a reader of bare files need not know.
 _HARMLESS = {"timestampNtz"}
@@ -34,20 +35,43 @@ class Delta(LakeTable):
     grows: ClassVar[bool] = False
 
     _table: DeltaTable
+    _commit: Seen | None = None
+    # What was found in the log up to that commit.
+    _noted: tuple[Seen, Note | None] | None = None
 
     def load(self) -> bool:
         from deltalake import DeltaTable
 
-        if not self.place.has_folder(LOG) or not DeltaTable.is_deltatable(self.place.url, self._options):
+        if self._commit is not None and self._commit == self._last_commit():
+            self._follow()  # what is known is still there: only what came since is read
+        elif self.place.has_folder(LOG) and DeltaTable.is_deltatable(self.place.url, self._options):
+            self._table = DeltaTable(self.place.url, storage_options=self._options)
+            self._commit = self._last_commit()
+        else:
+            self._commit = None
             return False
-        self._table = DeltaTable(self.place.url, storage_options=self._options)
         return True
+
+    def _follow(self) -> None:
+        self._table.update_incremental()
+        self._commit = self._last_commit()
+
+    def _last_commit(self) -> Seen | None:
+        """That of the version that is loaded, as it lies there: of a table that was made anew it is another one."""
+        return self.place.seen(f"{LOG}/{self.version:020}.json")
 
     @property
     def _options(self) -> dict[str, str] | None:
         return self.place.store.delta if isinstance(self.place, Bucket) else None
 
-    def create(self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None) -> None:
+    def create(
+        self,
+        columns: StructType,
+        partition_by: Sequence[str],
+        keep: timedelta | None = None,
+        *,
+        anew: bool = False,  # noqa: ARG002 -- no catalog knows it
+    ) -> None:
         from deltalake import DeltaTable, Schema
 
         self._table = DeltaTable.create(
@@ -60,11 +84,16 @@ class Delta(LakeTable):
             configuration=_keeping(keep),
         )
 
-    def keeps(self, keep: timedelta | None) -> None:
+    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
         wanted = _keeping(keep)
-        if not wanted.items() <= dict(self._table.metadata().configuration).items():
-            self._table.alter.set_table_properties(wanted)
-            self._table.update_incremental()
+        if cluster_by is not None and tuple(cluster_by) != self.cluster_by:
+            wanted[CLUSTER] = ",".join(cluster_by)
+        if not wanted.items() <= self._words().items():
+            self._table.alter.set_table_properties(wanted, raise_if_not_exists=False)
+            self._follow()
+
+    def _words(self) -> Mapping[str, str]:
+        return dict(self._table.metadata().configuration)
 
     @property
     def version(self) -> int:
@@ -83,7 +112,7 @@ class Delta(LakeTable):
         from deltalake import Field
 
         self._table.alter.add_columns([Field.from_json(each.json()) for each in fields])
-        self._table.update_incremental()
+        self._follow()
 
     def grow(self, columns: StructType) -> None:
         raise NotImplementedError  # `commit` with columns
@@ -104,12 +133,19 @@ class Delta(LakeTable):
         ]
 
     def note(self) -> Note | None:
-        number = self._table.transaction_version(_APP)
-        for limit in (_FIRST_LOOK, None):
+        if self._noted is not None and self._noted[0] == self._commit:
+            return self._noted[1]
+        note = self._last_note()
+        self._noted = None if self._commit is None else (self._commit, note)
+        return note
+
+    def _last_note(self) -> Note | None:
+        for limit in _LOOKS:
             for commit in self._table.history(limit):
                 if (note := Note.of(commit.get(NOTE))) is not None:
                     return note
         # The log before was cleaned up: its number is known, and what was read for it is not.
+        number = self._table.transaction_version(_APP)
         return None if number is None else Note("", number, "", "")
 
     def commit(self, what: Committed) -> None:
@@ -118,17 +154,19 @@ class Delta(LakeTable):
         from deltalake.transaction import AddAction, RemoveAction, Transaction
 
         now, divided, columns = _now_ms(), self.partition_by, what.columns or self.columns
-        added = [
-            AddAction(
-                each.path,
-                each.size_bytes,
-                {name: _partition_value(each, name) for name in divided},
-                each.modified_ms,
-                not what.same,
-                _statistics(each),
-            )
-            for each in footers(self.place, what.files)
-        ]
+        with self.place.settling(what.files):
+            added = [
+                AddAction(
+                    each.path,
+                    each.size_bytes,
+                    {name: _partition_text(only_value(self.place, each, name)) for name in divided},
+                    each.modified_ms,
+                    not what.same,
+                    _statistics(each),
+                )
+                for each in self.footers(what.files)
+            ]
+        self._ends.clear()
         values = self._partition_values() if divided else {}
         removed = [RemoveAction(path, not what.same, now, None, values.get(path, {})) for path in what.gone]
         properties = CommitProperties(
@@ -146,7 +184,10 @@ class Delta(LakeTable):
             )
         except CommitFailedError as error:
             raise LakeConflict(table=self.name, reason="somebody else committed first") from error
-        self._table.update_incremental()
+        follows = self.version + 1
+        self._follow()
+        if what.note is not None and self.version == follows and self._commit is not None:
+            self._noted = self._commit, what.note
 
     def _partition_values(self) -> dict[str, dict[str, str | None]]:
         import pyarrow
@@ -255,15 +296,6 @@ def _plain(value: Any) -> str:
     elif isinstance(value, date):
         value = value.isoformat()
     return json.dumps(value)
-
-
-def _partition_value(footer: Footer, name: str) -> str | None:
-    """Files are written so that each holds one value."""
-    if footer.nulls.get(name) == footer.rows:
-        return None
-    low, high = footer.low[name], footer.high[name]
-    assert low == high, f"{footer.path} holds several values of {name}"
-    return _partition_text(low)
 
 
 def _partition_text(value: Any) -> str | None:

@@ -27,6 +27,10 @@ class Footer:
     low: dict[str, Any] = field(default_factory=dict)
     high: dict[str, Any] = field(default_factory=dict)
     nulls: dict[str, int] = field(default_factory=dict)
+    # Of which no part has a dictionary: their values hardly come again.
+    varied: frozenset[str] = frozenset()
+    # As Arrow has it.
+    whole: Any = field(default=None, repr=False)
 
 
 def footers(place: Place, paths: Sequence[str]) -> list[Footer]:
@@ -40,15 +44,33 @@ def _footer(place: Place, path: str) -> Footer:
 
     told, seen = parquet.read_metadata(place.arrow(path), filesystem=place.filesystem), place.seen(path)
     assert seen is not None, path
-    found = Footer(path, seen.size_bytes, int(seen.modified_s * 1000), told.num_rows)
-    leaf = 0
+    found = Footer(path, seen.size_bytes, int(seen.modified_s * 1000), told.num_rows, whole=told)
+    leaf, varied = 0, set()
     for each in told.schema.to_arrow_schema():
         if types.is_nested(each.type):
             leaf += _leaves(each.type)
             continue
-        _add(found, each.name, [told.row_group(number).column(leaf) for number in range(told.num_row_groups)])
+        chunks = [told.row_group(number).column(leaf) for number in range(told.num_row_groups)]
+        _add(found, each.name, chunks)
+        if not any(chunk.has_dictionary_page for chunk in chunks):
+            varied.add(each.name)
         leaf += 1
+    found.varied = frozenset(varied)
     return found
+
+
+def only_value(place: Place, footer: Footer, name: str) -> Any:
+    """Of a column that has one value in all rows of a file. What is too long to be told at its end is read."""
+    if footer.nulls.get(name) == footer.rows:
+        return None
+    if name in footer.low and name in footer.high:
+        low, high = footer.low[name], footer.high[name]
+        assert low == high, f"{footer.path} holds several values of {name}"
+        return low
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(place.arrow(footer.path), filesystem=place.filesystem) as file:
+        return next(file.iter_batches(1, columns=[name])).column(0)[0].as_py()
 
 
 def _leaves(kind: Any) -> int:

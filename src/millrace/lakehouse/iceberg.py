@@ -7,24 +7,43 @@ Files are as Spark wrote them, without numbers of columns; the table's name mapp
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millrace.errors import LakeCatalogUnreachable, LakeConflict
+from millrace.errors import (
+    LakeCatalogFailed,
+    LakeCatalogRefused,
+    LakeCatalogUnreachable,
+    LakeConflict,
+    LakeTableAway,
+    LakeTableElsewhere,
+    MillraceError,
+)
+from millrace.lakehouse.footers import Footer, only_value
+from millrace.lakehouse.iceberg_types import counted, iceberg_type, schema_of, spark_type
 from millrace.lakehouse.place import Place
-from millrace.lakehouse.table import NOTE, Committed, DataFile, LakeTable, Note, Version
+from millrace.lakehouse.table import CLUSTER, NOTE, Committed, DataFile, LakeTable, Note, Version
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as Entry
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import StructField, StructType
 
 NAMESPACE = "millrace"
+_AT_ONCE = 8
 _MAPPING = "schema.name-mapping.default"
+# How a table calls what its columns were called before, by their numbers.
+_FORMER = "millrace.renamed"
 _PROPERTIES = {
     "format-version": "2",
     # Who is second is told so, and looks at what the first one wrote.
@@ -46,49 +65,116 @@ class Iceberg(LakeTable):
     def __init__(self, name: str, place: Place, catalog: Catalog) -> None:
         super().__init__(name, place)
         self._catalog, self._known = catalog, (NAMESPACE, name)
+        # By manifest of the version that was listed last.
+        self._listed: dict[str, list[Entry]] = {}
+
+    def _told(self) -> AbstractContextManager[None]:
+        return told(self.name, self._catalog.properties.get("token"))
 
     def load(self) -> bool:
         from pyiceberg.exceptions import NoSuchTableError
 
-        try:
-            with told(self.name):
-                self._table = self._catalog.load_table(self._known)
-        except (NoSuchTableError, FileNotFoundError):  # the second where somebody removed its folder
-            return False
+        with self._told():
+            if self._is_newest():
+                return True
+            try:
+                found = self._catalog.load_table(self._known)
+            except NoSuchTableError:
+                return False
+            except FileNotFoundError:
+                # A disk that is not mounted looks like this too, and a project that shares the catalog: it may be live.
+                self._refuse_elsewhere(self._recorded() or self.place.spark)
+                raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
+        self._refuse_elsewhere(found.location())
+        self._table = found
         return True
 
-    def create(self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None) -> None:
-        from pyiceberg.exceptions import NoSuchTableError
+    def _is_newest(self) -> bool:
+        """Whether the catalog names the metadata that are loaded, and they are there: each commit has its own file."""
+        location = self._table.metadata_location if hasattr(self, "_table") else None
+        return location is not None and location == self._recorded() and self._seen(location)
+
+    def _seen(self, location: str) -> bool:
+        return self.place.seen(self._relative(location)) is not None
+
+    def create(
+        self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None, *, anew: bool = False
+    ) -> None:
+        from pyiceberg.exceptions import TableAlreadyExistsError
         from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.transforms import IdentityTransform
 
-        schema = _schema(columns)
+        schema = schema_of(columns)
         fields = [
             PartitionField(schema.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
             for number, name in enumerate(partition_by)
         ]
-        with told(self.name):
+        with self._told():
             self._catalog.create_namespace_if_not_exists(NAMESPACE)
-            with contextlib.suppress(NoSuchTableError):
-                self._catalog.drop_table(self._known)
-            self._table = self._catalog.create_table(
-                self._known,
-                schema,
-                location=self.place.spark,
-                partition_spec=PartitionSpec(*fields),
-                properties={**_PROPERTIES, **_keeping(keep)},
-            )
+            if anew:
+                self._forget()
+            elif (recorded := self._recorded()) is not None:
+                self._refuse_elsewhere(recorded)
+                raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}")
+            try:
+                self._table = self._catalog.create_table(
+                    self._known,
+                    schema,
+                    location=self.place.spark,
+                    partition_spec=PartitionSpec(*fields),
+                    properties={**_PROPERTIES, **_keeping(keep)},
+                )
+            except TableAlreadyExistsError:
+                reason = "somebody else has just made it, or its files are gone"
+                raise LakeTableAway(table=self.name, reason=reason) from None
         self._map()
 
-    def keeps(self, keep: timedelta | None) -> None:
+    def _forget(self) -> None:
+        """Lets the catalog forget a table of ours whose files are gone. By REST nobody says where they were."""
+        recorded = self._recorded()
+        if recorded is None:
+            return
+        self._refuse_elsewhere(recorded)
+        if self._seen(recorded):
+            raise LakeConflict(table=self.name, reason="its files are there again")
+        self._catalog.drop_table(self._known)
+
+    def _recorded(self) -> str | None:
+        """Where the catalog says that the table's metadata are, whether or not they can be read; None if it says
+        nothing."""
+        from sqlalchemy import text
+
+        engine = getattr(self._catalog, "engine", None)
+        if engine is None:
+            return None
+        asked = text(
+            "SELECT metadata_location FROM iceberg_tables "
+            "WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+        )
+        named = {"catalog": self._catalog.name, "namespace": NAMESPACE, "name": self.name}
+        with engine.connect() as connection:
+            return next((str(row[0]) for row in connection.execute(asked, named)), None)
+
+    def _refuse_elsewhere(self, location: str) -> None:
+        """Another project's table of the same name: to write there, or to take it from the catalog, would harm both."""
+        location = location.rpartition("/metadata/")[0] or location
+        if _bare(location) != _bare(self.place.spark):
+            raise LakeTableElsewhere(table=self.name, there=location, here=self.place.url)
+
+    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
         wanted = _keeping(keep)
+        if cluster_by is not None and tuple(cluster_by) != self.cluster_by:
+            wanted[CLUSTER] = ",".join(cluster_by)
         if not wanted.items() <= self._table.properties.items():
-            with told(self.name), self._table.transaction() as transaction:
+            with self._told(), self._table.transaction() as transaction:
                 transaction.set_properties(wanted)
 
+    def _words(self) -> Mapping[str, str]:
+        return dict(self._table.properties)
+
     def _map(self) -> None:
-        with told(self.name), self._table.transaction() as transaction:
-            transaction.set_properties({_MAPPING: self._table.schema().name_mapping.model_dump_json()})
+        with self._told(), self._table.transaction() as transaction:
+            transaction.set_properties({_MAPPING: _mapping(self._table.schema(), self._former())})
 
     @property
     def version(self) -> int:
@@ -101,26 +187,26 @@ class Iceberg(LakeTable):
         snapshot = None if version is None else self._table.snapshot_by_id(version.id)
         number = None if snapshot is None else snapshot.schema_id
         fields = (self._table.schema() if number is None else self._table.schemas()[number]).fields
-        return StructType([StructField(each.name, _spark_type(each.field_type), True) for each in fields])
+        return StructType([StructField(each.name, spark_type(each.field_type), True) for each in fields])
 
     @property
     def partition_by(self) -> tuple[str, ...]:
         return tuple(field.name for field in self._table.spec().fields)
 
     def add(self, fields: Iterable[StructField]) -> None:
-        with told(self.name), self._table.update_schema() as update:
+        with self._told(), self._table.update_schema() as update:
             for each in fields:
-                update.add_column(each.name, _iceberg_type(each.dataType, _counted()))
+                update.add_column(each.name, iceberg_type(each.dataType, counted()))
         self._map()
 
     def grow(self, columns: StructType) -> None:
         from pyiceberg.types import PrimitiveType
 
         kinds = {each.name: each.dataType for each in self.columns.fields}
-        with told(self.name), self._table.update_schema() as update:
+        with self._told(), self._table.update_schema() as update:
             for each in columns.fields:
                 if each.dataType != kinds[each.name]:
-                    wider = _iceberg_type(each.dataType, _counted())
+                    wider = iceberg_type(each.dataType, counted())
                     assert isinstance(wider, PrimitiveType)
                     update.update_column(each.name, wider)
 
@@ -138,8 +224,23 @@ class Iceberg(LakeTable):
         ]
 
     def _entries(self, version: Version | None = None) -> list[Entry]:
-        found = self._table.scan(snapshot_id=None if version is None else version.id)
-        return [task.file for task in found.plan_files()]
+        """By manifest, each of which never changes: an epoch adds one, and the others need not be read again."""
+        from pyiceberg.manifest import ManifestContent
+
+        snapshot = self._snapshot(version)
+        told = [] if snapshot is None else snapshot.manifests(self._table.io)
+        if any(each.content != ManifestContent.DATA for each in told):  # somebody else marked rows as gone
+            found_by = self._table.scan(snapshot_id=None if version is None else version.id)
+            return [task.file for task in found_by.plan_files()]
+        manifests = {each.manifest_path: each for each in told}
+        unread = [path for path in manifests if path not in self._listed]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            read = pool.map(lambda path: manifests[path].fetch_manifest_entry(self._table.io), unread)
+            found = {path: self._listed[path] for path in manifests if path in self._listed}
+            found |= {path: [each.data_file for each in entries] for path, entries in zip(unread, read, strict=True)}
+        if version is None:
+            self._listed = found
+        return [entry for path in manifests for entry in found[path]]
 
     def _relative(self, location: str) -> str:
         return self.place.relative(location)
@@ -154,41 +255,52 @@ class Iceberg(LakeTable):
         return None
 
     def commit(self, what: Committed) -> None:
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
-
         table, gone = self._table, set(what.gone)
-        with told(self.name):
+        with self._told():
             transaction = table.transaction()
             if what.columns is not None:
                 gone = {self._relative(entry.file_path) for entry in self._entries()}
-                self._replace(transaction, what.columns)
+                self._replace(transaction, what.columns, what.renamed)
             words = {} if what.note is None else {NOTE: what.note.text()}
             update = transaction.update_snapshot(snapshot_properties=words)
             metadata = transaction.table_metadata
-            with update.overwrite() if gone else update.fast_append() as snapshot:
-                for path in what.files:
-                    made = parquet_file_to_data_file(table.io, metadata, self.place.location(path))
-                    _without_ends_of_floats(made, metadata.schema())
-                    snapshot.append_data_file(made)
+            settling = self.place.settling(what.files)
+            with settling, update.overwrite() if gone else update.fast_append() as snapshot:
+                for each in self.footers(what.files):
+                    snapshot.append_data_file(_data_file(self.place, metadata, each))
+                self._ends.clear()
                 for entry in self._entries() if gone else ():
                     if self._relative(entry.file_path) in gone:
                         snapshot.delete_data_file(entry)
-            transaction.commit_transaction()
-        assert self.load()
+            transaction.commit_transaction()  # which leaves the table as it is then
 
-    def _replace(self, transaction: Any, columns: StructType) -> None:
-        """Further columns and wider ones, for files that all are new. Those that these no longer have stay: the files
-        of older versions are known by their names."""
+    def _replace(self, transaction: Any, columns: StructType, renamed: Mapping[str, str]) -> None:
+        """Further columns, wider ones, and other names, for files that all are new. Columns that these no longer have
+        stay: the files of older versions are known by their names."""
         known = {each.name: each.dataType for each in self.columns.fields}
+        schema, former = self._table.schema(), self._former()
         with transaction.update_schema() as update:
             for each in columns.fields:
-                kind = _iceberg_type(each.dataType, _counted())
-                if each.name not in known:
+                name, kind = renamed.get(each.name, each.name), iceberg_type(each.dataType, counted())
+                if name not in known:
                     update.add_column(each.name, kind)
-                elif known[each.name] != each.dataType:
-                    update.update_column(each.name, kind)
-        mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-        transaction.set_properties({_MAPPING: mapping})
+                elif known[name] != each.dataType:
+                    update.update_column(name, kind)
+            for new, old in renamed.items():
+                update.rename_column(old, new)
+                number = schema.find_field(old).field_id
+                former[number] = sorted({*former.get(number, ()), old} - {new})
+        words = {} if not former else {_FORMER: json.dumps(former)}
+        transaction.set_properties({**words, _MAPPING: _mapping(transaction.table_metadata.schema(), former)})
+
+    def _former(self) -> dict[int, list[str]]:
+        """By number, how columns were called before: files of versions from then have these names."""
+        said = json.loads(self._table.properties.get(_FORMER, "{}"))
+        return {int(number): names for number, names in said.items()}
+
+    @property
+    def former(self) -> frozenset[str]:
+        return frozenset(name for names in self._former().values() for name in names)
 
     def versions(self) -> list[Version]:
         found = []
@@ -212,12 +324,16 @@ class Iceberg(LakeTable):
         return snapshot.schema_id in (None, self._table.schema().schema_id)
 
     def plain(self, version: Version | None = None) -> bool:
-        names: dict[int, str] = {}
+        names: dict[int, set[str]] = defaultdict(set)
         for schema in self._table.schemas().values():
             for each in schema.fields:
-                if names.setdefault(each.field_id, each.name) != each.name:
-                    return False  # somebody renamed it
-        if len(set(names.values())) < len(names):
+                names[each.field_id].add(each.name)
+        former = self._former()
+        for number, told in names.items():
+            # Where we renamed a column, all files were written again: each version's have the names of its schema.
+            if len(told) > 1 and told - {self._table.schema().find_column_name(number), *former.get(number, ())}:
+                return False  # somebody else renamed it
+        if len(set().union(*names.values())) < sum(map(len, names.values())):
             return False
         snapshot = self._snapshot(version)
         return snapshot is None or not int((snapshot.summary or {}).get("total-delete-files", "0") or 0)
@@ -234,23 +350,41 @@ class Iceberg(LakeTable):
         return schema_to_pyarrow(self._table.schema(), include_field_ids=False)
 
     def drop(self, oldest: Version) -> None:
-        with told(self.name):
+        with self._told():
             self._table.maintenance.expire_snapshots().older_than(oldest.at).commit()
         assert self.load()
 
     def tidy(self, oldest: Version) -> None:
-        named = set()
+        """What commits that failed left, too: their lists, and what would have been the table's metadata."""
+        with self._told():
+            named = {self._table.metadata_location, self._recorded() or ""}
+        named |= {each.metadata_file for each in self._table.metadata.metadata_log}
         for snapshot in self._table.metadata.snapshots:
             named |= {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(self._table.io))}
-        for each in self.place.files("metadata", ".avro"):
+        # Each has a number of its own in its name, however the place before it is spelt.
+        names = {each.rpartition("/")[2] for each in named}
+        for each in (*self.place.files("metadata", ".avro"), *self.place.files("metadata", ".metadata.json")):
             old = datetime.fromtimestamp(each.modified_s, UTC) < oldest.at
-            if old and self.place.location(each.path) not in named:
+            if old and each.path.rpartition("/")[2] not in names:
                 self.place.remove(each.path)
 
     def close(self) -> None:
         engine = getattr(self._catalog, "engine", None)
         if engine is not None:
             engine.dispose()
+
+
+def _mapping(schema: Schema, former: Mapping[int, Sequence[str]]) -> str:
+    """Which column of a file is which: by the names of now, and those of before."""
+    fields = json.loads(schema.name_mapping.model_dump_json())
+    for each in fields:
+        each["names"] = [*each["names"], *former.get(each["field-id"], ())]
+    return json.dumps(fields)
+
+
+def _bare(location: str) -> str:
+    """Without what some write and some do not."""
+    return re.sub("/+", "/", location.removeprefix("file:").rstrip("/"))
 
 
 def _keeping(keep: timedelta | None) -> dict[str, str]:
@@ -260,22 +394,46 @@ def _keeping(keep: timedelta | None) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def told(table: str) -> Iterator[None]:
-    """Who was second, or found no catalog, is told so in our words: SQLAlchemy's have the statement and more."""
-    from pyiceberg.exceptions import CommitFailedException, RESTError
+def told(table: str, token: str | None = None) -> Iterator[None]:
+    """Who was second, or found no catalog, is told so in our words: SQLAlchemy's have the statement and more, and those
+    of a REST catalog may repeat the `token`."""
+    from pyiceberg.exceptions import (
+        AuthorizationExpiredError,
+        CommitFailedException,
+        ForbiddenError,
+        OAuthError,
+        RESTError,
+        UnauthorizedError,
+    )
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except CommitFailedException as error:
-        raise LakeConflict(table=table, reason="somebody else committed first") from error
+    except MillraceError:
+        raise
+    except CommitFailedException:
+        raise LakeConflict(table=table, reason="somebody else committed first") from None
     except SQLAlchemyError as error:
         said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()
         raise LakeCatalogUnreachable(reason=said[0][:300] if said else type(error).__name__) from None
+    except ForbiddenError:
+        raise LakeCatalogRefused(reason="it may not be done with this token") from None
+    except (UnauthorizedError, AuthorizationExpiredError, OAuthError):
+        reason = "the token is wrong or has expired" if token else "it wants a token, and none is given"
+        raise LakeCatalogRefused(reason=reason) from None
     except (RESTError, RequestException) as error:  # of a catalog by REST; whether it committed, the next look tells
-        said = str(error).strip().splitlines()
-        raise LakeCatalogUnreachable(reason=said[0][:300] if said else type(error).__name__) from None
+        raise LakeCatalogUnreachable(reason=_masked(error, token)) from None
+    except Exception as error:
+        # What else it has names for: a namespace that is gone, what it cannot do. These are its own words too.
+        if not isinstance(error, NotImplementedError) and type(error).__module__ != CommitFailedException.__module__:
+            raise
+        raise LakeCatalogFailed(table=table, reason=_masked(error, token)) from None
+
+
+def _masked(error: Exception, token: str | None) -> str:
+    said = str(error).replace(token or "\0", "***").strip().splitlines()
+    return said[0][:300] if said else type(error).__name__
 
 
 def _bounds(schema: Schema, bounds: dict[int, bytes] | None) -> Iterator[tuple[str, Any]]:
@@ -289,6 +447,38 @@ def _bounds(schema: Schema, bounds: dict[int, bytes] | None) -> Iterator[tuple[s
             yield field.name, from_bytes(kind, bounds[field.field_id])
 
 
+def _data_file(place: Place, metadata: TableMetadata, footer: Footer) -> Entry:
+    """What a commit says of a file: `parquet_file_to_data_file` would read its end once more, and takes a value that is
+    too long to be told there for none."""
+    from pyiceberg.io import pyarrow as reading
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+
+    schema, spec = metadata.schema(), metadata.spec()
+    told = reading.data_file_statistics_from_parquet_metadata(
+        footer.whole,
+        reading.compute_statistics_plan(schema, metadata.properties),
+        reading.parquet_path_to_id_mapping(schema),
+    )
+    values = told.partition(spec, schema)
+    for number, field in enumerate(spec.fields):
+        if values[number] is None:
+            values[number] = only_value(place, footer, field.name)
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=place.location(footer.path),
+        file_format=FileFormat.PARQUET,
+        partition=values,
+        file_size_in_bytes=footer.size_bytes,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **told.to_serialized_dict(),
+    )
+    _without_ends_of_floats(made, schema)
+    return made
+
+
 def _without_ends_of_floats(file: Entry, schema: Schema) -> None:
     """What is not a number is above all numbers to those who ask, and not told in the file."""
     from pyiceberg.types import DoubleType, FloatType
@@ -296,86 +486,3 @@ def _without_ends_of_floats(file: Entry, schema: Schema) -> None:
     for field in schema.fields:
         if isinstance(field.field_type, FloatType | DoubleType) and file.upper_bounds:
             file.upper_bounds.pop(field.field_id, None)
-
-
-def _counted() -> Iterator[int]:
-    """Numbers for nested fields, which the catalog replaces by its own."""
-    from itertools import count
-
-    return count(10_000)
-
-
-def _schema(columns: StructType) -> Schema:
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import NestedField
-
-    numbers = _counted()
-    fields = [
-        NestedField(place, each.name, _iceberg_type(each.dataType, numbers), required=False)
-        for place, each in enumerate(columns.fields, 1)
-    ]
-    return Schema(*fields)
-
-
-def _iceberg_type(kind: DataType, numbers: Iterator[int]) -> Any:
-    """Of a type as it is stored (`types.stored`)."""
-    from pyiceberg import types as to
-    from pyspark.sql import types as of
-
-    simple: dict[type[DataType], Any] = {
-        of.BinaryType: to.BinaryType,
-        of.BooleanType: to.BooleanType,
-        of.DateType: to.DateType,
-        of.DoubleType: to.DoubleType,
-        of.FloatType: to.FloatType,
-        of.IntegerType: to.IntegerType,
-        of.LongType: to.LongType,
-        of.StringType: to.StringType,
-        of.TimestampNTZType: to.TimestampType,
-        of.TimestampType: to.TimestamptzType,
-    }
-    if type(kind) in simple:
-        return simple[type(kind)]()
-    if isinstance(kind, of.DecimalType):
-        return to.DecimalType(kind.precision, kind.scale)
-    if isinstance(kind, of.ArrayType):
-        return to.ListType(next(numbers), _iceberg_type(kind.elementType, numbers), element_required=False)
-    if isinstance(kind, of.MapType):
-        key, value = next(numbers), next(numbers)
-        return to.MapType(
-            key, _iceberg_type(kind.keyType, numbers), value, _iceberg_type(kind.valueType, numbers), False
-        )
-    assert isinstance(kind, of.StructType), kind
-    fields = [
-        to.NestedField(next(numbers), each.name, _iceberg_type(each.dataType, numbers), required=False)
-        for each in kind.fields
-    ]
-    return to.StructType(*fields)
-
-
-def _spark_type(kind: Any) -> DataType:
-    from pyiceberg import types as of
-    from pyspark.sql import types as to
-
-    simple: dict[Any, DataType] = {
-        of.BinaryType: to.BinaryType(),
-        of.BooleanType: to.BooleanType(),
-        of.DateType: to.DateType(),
-        of.DoubleType: to.DoubleType(),
-        of.FloatType: to.FloatType(),
-        of.IntegerType: to.IntegerType(),
-        of.LongType: to.LongType(),
-        of.StringType: to.StringType(),
-        of.TimestampType: to.TimestampNTZType(),
-        of.TimestamptzType: to.TimestampType(),
-    }
-    if type(kind) in simple:
-        return simple[type(kind)]
-    if isinstance(kind, of.DecimalType):
-        return to.DecimalType(kind.precision, kind.scale)
-    if isinstance(kind, of.ListType):
-        return to.ArrayType(_spark_type(kind.element_type), True)
-    if isinstance(kind, of.MapType):
-        return to.MapType(_spark_type(kind.key_type), _spark_type(kind.value_type), True)
-    assert isinstance(kind, of.StructType), kind
-    return to.StructType([to.StructField(each.name, _spark_type(each.field_type), True) for each in kind.fields])

@@ -59,6 +59,17 @@ def topics_of(note: Note) -> dict[str, dict[int, int]]:
         return {}
 
 
+def records(ranges: str) -> int | None:
+    """How many records an epoch read, at most: offsets may be marks of transactions. None where it is not known."""
+    try:
+        sources = json.loads(ranges)
+        return sum(
+            int(end) - int(first) for each in sources for parts in each.values() for first, end in parts.values()
+        )
+    except (ValueError, TypeError, AttributeError):  # in words of somebody's own, or from an unknown beginning on
+        return None
+
+
 def _whole(table: LakeTable, version: Version, asked: str) -> Version:
     if not table.whole(version):
         raise LakeVersionUnknown(table=table.name, asked=asked, reason="its files were let go")

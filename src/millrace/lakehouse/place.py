@@ -6,10 +6,17 @@ from __future__ import annotations
 import contextlib
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from millrace.disk import sync_alone
+
+# Files that are waited for at a time; the disk does the work.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,20 @@ class Place(ABC):
     def tidy(self, path: str) -> None:
         """Removes empty folders, two and more below that one; one that is being filled says no."""
 
+    def abandon(self, under: str, before: datetime | None = None) -> int:  # noqa: ARG002 -- a disk has none
+        """Lets go of what was being sent there in parts and never came to its end: all, or what was begun before then.
+        Gives how many."""
+        return 0
+
+    def begin_settling(self, paths: Iterable[str]) -> None:  # noqa: B027 -- a bucket does so by itself
+        """Begins with what `settling` waits for; these files are whole."""
+
+    @contextlib.contextmanager
+    def settling(self, paths: Iterable[str]) -> Iterator[None]:  # noqa: ARG002 -- a bucket does so by itself
+        """At the end of the block these files are there for good, also after the power failed: what a commit names has
+        to be there before it."""
+        yield
+
     @abstractmethod
     def relative(self, location: str) -> str:
         """A path of ours, from a location as libraries or Spark tell it."""
@@ -94,6 +115,7 @@ class Disk(Place):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url, self.spark = str(folder), f"file://{folder}"
+        self._begun: dict[Path, Future[None]] = {}
 
     def below(self, path: str) -> Disk:
         return Disk(self.folder / path)
@@ -148,6 +170,24 @@ class Disk(Place):
             if each.parent != data:
                 with contextlib.suppress(OSError):
                     each.rmdir()
+
+    def begin_settling(self, paths: Iterable[str]) -> None:
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        for path in paths:
+            self._begun[self.folder / path] = pool.submit(sync_alone, self.folder / path)
+        pool.shutdown(wait=False)
+
+    @contextlib.contextmanager
+    def settling(self, paths: Iterable[str]) -> Iterator[None]:
+        files = [self.folder / path for path in paths]
+        folders = {above for path in files for above in path.parents if above.is_relative_to(self.folder)}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            waiting = [self._begun.get(path) or pool.submit(sync_alone, path) for path in files]
+            self._begun.clear()  # also what attempts had begun that came to nothing
+            waiting += [pool.submit(sync_alone, folder) for folder in folders]
+            yield
+            for each in waiting:
+                each.result()
 
     def relative(self, location: str) -> str:
         return location.removeprefix("file://").removeprefix("file:").removeprefix(f"{self.folder}/")

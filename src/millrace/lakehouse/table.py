@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millrace.lakehouse.footers import Footer, footers
 from millrace.lakehouse.place import Disk, Place
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 DATA = "data"
 # How a commit calls what it says for Millrace.
 NOTE = "millrace"
+# How a table calls the columns by which its rows lie side by side; their names have no commas.
+CLUSTER = "millrace.cluster-by"
+# So many rows say whether values come again; after so many epochs that is asked anew.
+_TELLING_ROWS = 8_192
+_TRIED_AGAIN = 32
 
 
 @dataclass(frozen=True)
@@ -82,13 +88,15 @@ class Version:
 @dataclass(frozen=True)
 class Committed:
     """What is to be committed. `files` are new ones, as paths from the table's folder; `gone` are files that the
-    version has and the next does not. With `columns`, all older files go, and the table has these columns. `same` says
-    that the rows stay what they are: a compaction."""
+    version has and the next does not. With `columns`, all older files go, and the table has these columns; of those
+    that are `renamed` it is said how they are called now. `same` says that the rows stay what they are: a
+    compaction."""
 
     note: Note | None
     files: Sequence[str] = ()
     gone: Sequence[str] = ()
     columns: StructType | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
     same: bool = False
 
 
@@ -101,6 +109,9 @@ class LakeTable(ABC):
 
     def __init__(self, name: str, place: Place) -> None:
         self.name, self.place = name, place
+        self._ends: dict[str, Footer] = {}
+        self._varied: frozenset[str] = frozenset()
+        self._filled = 0
 
     @property
     def folder(self) -> Path:
@@ -113,12 +124,26 @@ class LakeTable(ABC):
         """Brings it to the newest version; whether there is a table at all."""
 
     @abstractmethod
-    def create(self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None) -> None:
-        """Makes an empty one, whose versions are to be kept for so long; None is for ever."""
+    def create(
+        self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None, *, anew: bool = False
+    ) -> None:
+        """Makes an empty one, whose versions are to be kept for so long; None is for ever. With `anew`, also where a
+        catalog still knows one whose files are gone: only whoever was told to build it again says so."""
 
     @abstractmethod
-    def keeps(self, keep: timedelta | None) -> None:
-        """Lets its own words, by which also other programs clean up, say for how long versions are kept."""
+    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
+        """Lets its own words say for how long versions are kept, by which also other programs clean up; and by which
+        columns rows lie side by side, if somebody has decided that."""
+
+    @property
+    def cluster_by(self) -> tuple[str, ...]:
+        """By which rows lie side by side: whoever writes files together keeps that."""
+        known = set(self.columns.names)
+        return tuple(each for each in self._words().get(CLUSTER, "").split(",") if each in known)
+
+    @abstractmethod
+    def _words(self) -> Mapping[str, str]:
+        """What the table says of itself."""
 
     @property
     @abstractmethod
@@ -135,6 +160,11 @@ class LakeTable(ABC):
         """Those of the version that is loaded, or of another one."""
 
     @property
+    def former(self) -> frozenset[str]:
+        """How columns were called before, where no other may be called so: older versions know theirs by it."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def partition_by(self) -> tuple[str, ...]: ...
 
@@ -149,6 +179,26 @@ class LakeTable(ABC):
     @abstractmethod
     def files(self, version: Version | None = None) -> list[DataFile]:
         """Those of the version that is loaded, or of another one."""
+
+    def footers(self, paths: Sequence[str]) -> list[Footer]:
+        """What the ends of files say that are to be committed: each is read once."""
+        unread = [path for path in paths if path not in self._ends]
+        self._ends |= {each.path: each for each in footers(self.place, unread)}
+        return [self._ends[path] for path in paths]
+
+    @property
+    def varied(self) -> frozenset[str]:
+        """Columns for which the next files need not try a dictionary, which each group of rows would begin anew: the
+        last ones had no use for it. Now and then it is tried all the same."""
+        return frozenset() if self._filled % _TRIED_AGAIN == 0 else self._varied
+
+    def vary(self, written: Sequence[Footer]) -> None:
+        """What was found by files that were written as `varied` said."""
+        self._filled += 1
+        large = [each.varied for each in written if each.rows >= _TELLING_ROWS]
+        if large:
+            # Of names with dots or signs Parquet's own settings would make something else.
+            self._varied = frozenset(name for name in frozenset.intersection(*large) if name.isidentifier())
 
     @abstractmethod
     def note(self) -> Note | None:

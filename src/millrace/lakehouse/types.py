@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql.types import (
     ArrayType,
@@ -29,6 +29,8 @@ from pyspark.sql.types import (
 _PLAIN = (BinaryType, BooleanType, DateType, DecimalType, DoubleType, FloatType, IntegerType, LongType)
 _TIMES = (TimestampType, TimestampNTZType)
 _WHOLE: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
+# By which files have no order that readers could pass over them by.
+UNORDERED = (ArrayType, BinaryType, BooleanType, MapType, StructType)
 # By which a table can be divided: types with one spelling of each value.
 DIVIDING = (StringType, BooleanType, DateType, *_WHOLE)
 
@@ -71,17 +73,21 @@ def common(old: DataType, new: DataType) -> DataType | None:
 @dataclass(frozen=True)
 class Growth:
     """How a table has to change for rows that have other columns: what is added, and the columns as they are then, of
-    which some have `widened`."""
+    which some have `widened`, and some are called otherwise: `renamed` says how they are called now."""
 
     added: tuple[StructField, ...]
     columns: StructType
     widened: bool
     unfit: tuple[str, DataType, DataType] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-def growth(table: StructType, wanted: Sequence[StructField]) -> Growth:
-    """`wanted` are columns as they are stored. One that a table has and they have not stays, and is null in new
-    rows."""
+def growth(table: StructType, wanted: Sequence[StructField], renamed: Mapping[str, str] | None = None) -> Growth:
+    """`wanted` are columns as they are stored; of those that are `renamed`, it is said how they were called. One that a
+    table has and they have not stays, and is null in new rows."""
+    known = set(table.names)
+    now = {old: new for new, old in (renamed or {}).items() if old in known and new not in known}
+    table = StructType([StructField(now.get(each.name, each.name), each.dataType, True) for each in table.fields])
     given = {each.name: each.dataType for each in wanted}
     known, fields, widened = set(table.names), [], False
     for each in table.fields:
@@ -91,4 +97,4 @@ def growth(table: StructType, wanted: Sequence[StructField]) -> Growth:
         widened |= kind != each.dataType
         fields.append(StructField(each.name, kind, True))
     added = tuple(StructField(each.name, each.dataType, True) for each in wanted if each.name not in known)
-    return Growth(added, StructType([*fields, *added]), widened)
+    return Growth(added, StructType([*fields, *added]), widened, renamed={new: old for old, new in now.items()})

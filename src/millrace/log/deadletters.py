@@ -21,12 +21,13 @@ earlier. A note stands behind its letter in the same partition: retention, if so
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from millrace.errors import DeadLetterUnknown
 from millrace.log.connection import Connection
+from millrace.log.delays import newest
 from millrace.log.reader import Reader
 from millrace.log.record import Headers, Record, moment, timestamp_ms
 from millrace.log.replay import Replay
@@ -135,6 +136,18 @@ class DeadLetters:
             if _note(record) is None:
                 yield self._letter(topic, record, replayed)
 
+    def newest(self, topic: str, limit: int) -> Iterator[DeadLetter]:
+        """The letters among about the newest `limit` records of its dead-letter topic, oldest first. A note stands
+        behind its letter, so of each it is known whether it was replayed."""
+        if not self._topics.exists(topic + SUFFIX):
+            self._topics.known(topic)
+            return
+        places = newest(self._topics.offsets(topic + SUFFIX), limit)
+        replayed = {note for record in self._read_from(topic, places) if (note := _note(record))}
+        for record in self._read_from(topic, places):
+            if _note(record) is None:
+                yield self._letter(topic, record, replayed)
+
     def show(self, topic: str, letter: str) -> DeadLetter:
         for found in self.list(topic):
             if found.id == letter:
@@ -161,6 +174,11 @@ class DeadLetters:
 
     def _read(self, topic: str) -> Iterator[Record]:
         return Reader(self._connection, self._topics, topic + SUFFIX).records()
+
+    def _read_from(self, topic: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Record]:
+        for number, (begin, count) in places.items():
+            dead = topic + SUFFIX
+            yield from Reader(self._connection, self._topics, dead, begin, partition=number, limit=count).records()
 
     def _letter(self, topic: str, record: Record, replayed: Collection[str]) -> DeadLetter:
         """What somebody wrote into the topic by hand has no place and no reason, and shows so."""

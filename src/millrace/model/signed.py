@@ -35,6 +35,12 @@ def difference(before: Mapping[Row, int], after: Mapping[Row, int]) -> dict[Row,
     return {row: diff for row, diff in found.items() if diff}
 
 
+def newest(diffs: Mapping[Row, int], key: int) -> dict[Row, int]:
+    """Of a table in which a key, so many columns, has one row: where a row went and another came, that one alone."""
+    come = {row[:key] for row, diff in diffs.items() if diff > 0}
+    return {row: diff for row, diff in diffs.items() if diff > 0 or row[:key] not in come}
+
+
 @dataclass(frozen=True)
 class Table:
     columns: tuple[str, ...]
@@ -171,6 +177,12 @@ class Chain:
             if None not in times and all(now >= each for each in from_) and all(now < each for each in to):
                 rows[row] += count
         return self._with({into: Table(table.columns, rows)}, name, clock)
+
+    def only(self, name: str, *, by: Sequence[str], into: str) -> Chain:
+        """The same rows, of which no two have the same key; what is told of them is `newest`."""
+        table = self.tables[name]
+        assert len(set(map(table.of(by), table.rows))) == table.rows.total(), "a key with two rows"
+        return self._with({into: table}, name)
 
     def consolidate(self, name: str, *, into: str) -> Chain:
         return self._with({into: self.tables[name]}, name)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from millrace.errors import BodyTooLarge, BodyTooSlow, BodyUnreadable, MillraceError, RequestInvalid
 from millrace.exposition import CONTENT_TYPE
-from millrace.serve import query
+from millrace.serve import query, waiting
 from millrace.serve.answers import answer
 from millrace.serve.fitting import Fitting, events_of
 from millrace.serve.site import Site
@@ -53,13 +53,17 @@ async def run_query(site: Site, request: Request, token: Token) -> Response:  # 
         asked = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BodyUnreadable(reason=str(error)[:200]) from None
-    if not isinstance(asked, dict) or not isinstance(asked.get("sql"), str) or set(asked) - {"sql", "limit"}:
-        raise BodyUnreadable(reason='it is not {"sql": "SELECT …"}, with or without a "limit"')
+    known = {"sql", "limit", *waiting.PARAMETERS}
+    if not isinstance(asked, dict) or not isinstance(asked.get("sql"), str) or set(asked) - known:
+        raise BodyUnreadable(reason='it is not {"sql": "SELECT …"}, with or without "limit", "wait_for" and "wait_s"')
+    if not isinstance(asked.get("wait_for", ""), str):
+        raise BodyUnreadable(reason='its "wait_for" is not a text')
     limit = asked.get("limit", query.MOST_ROWS)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= query.MOST_ROWS:
         reason, remedy = "it is no such number", f"send a whole number from 1 to {query.MOST_ROWS}"
         raise RequestInvalid(parameter="limit", given=limit, reason=reason, remedy=remedy)
-    found = await site.queries.answer(asked["sql"], limit)
+    wait_s = waiting.seconds(asked.get("wait_s", waiting.WAIT_S))
+    found = await site.queries.answer(asked["sql"], limit, asked.get("wait_for"), wait_s)
     positions = json.dumps(found.positions)
     rows = ",".join(found.rows)
     return answer(f'{{"positions":{positions},"rows":[{rows}],"more":{json.dumps(found.more)}}}')
@@ -101,8 +105,9 @@ async def metrics(site: Site, request: Request, token: Token) -> Response:  # no
 
 
 async def health(site: Site, request: Request, token: Token | None) -> Response:  # noqa: ARG001 -- a handler's signature
-    """Whether views can be read. Strangers hear just that."""
+    """Whether views can be read, and those that are run are true of now. Strangers hear just that."""
     reason = ""
+    still = await site.still()
     views: dict[str, Any] = {}
     try:
         positions = await site.reading.positions()
@@ -110,7 +115,9 @@ async def health(site: Site, request: Request, token: Token | None) -> Response:
             views[name] = positions[name][0].told() if name in positions else None
     except MillraceError as error:
         reason = str(error)
+    reason = reason or "; ".join(f"the view {name} stands still: {why}" for name, why in still.items())
     status = 503 if reason else 200
     if token is None or not token.allows("status"):
         return answer({"healthy": not reason}, status)
-    return answer({"app": site.graph.app, "healthy": not reason, "reason": reason, "views": views}, status)
+    told = {"app": site.graph.app, "healthy": not reason, "reason": reason, "views": views, "stands_still": still}
+    return answer(told, status)

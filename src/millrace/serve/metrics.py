@@ -25,6 +25,10 @@ _SUMS: tuple[tuple[Metric, Callable[[Standing], float | None]], ...] = (
     (_flow("late_rows_total", "rows that came when a window of theirs had closed"), lambda found: found.late),
     (_flow("late_rows_allowed_total", "late rows that counted nevertheless"), lambda found: found.allowed),
     (_flow("late_rows_refused_total", "late rows that did not count in a window"), lambda found: found.refused),
+    (
+        _flow("left_out_rows_total", "rows that a model skipped, or of a table without its key"),
+        lambda found: found.left_out,
+    ),
     (_flow("heard_timestamp_seconds", "when the flow last gave a sign"), lambda found: found.heard.timestamp()),
 )
 

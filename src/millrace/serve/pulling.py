@@ -11,16 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millrace.errors import RequestInvalid, ViewUnknown
+from millrace.serve import waiting
 from millrace.serve.answers import answer
 from millrace.serve.reading import Found, Wish
 from millrace.serve.site import Site
 from millrace.serve.tokens import Token
 
 ROWS, MOST_ROWS = 100, 10_000
-WAIT_S, LONGEST_WAIT_S = 10.0, 30.0
 MOST_PARAMETERS = 50
-_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
-_WAITS = ("wait_for", "wait_s")
 
 
 async def views(site: Site, request: Request, token: Token) -> Response:  # noqa: ARG001 -- a handler's signature
@@ -39,8 +37,8 @@ async def views(site: Site, request: Request, token: Token) -> Response:  # noqa
 
 async def rows(site: Site, request: Request, token: Token) -> Response:
     name = site.view(request.path_params["name"], token)
-    wish = wished(request.query_params, ("order", "limit", *_WAITS))
-    await _wait(site, name, request.query_params)
+    wish = wished(request.query_params, ("order", "limit", *waiting.PARAMETERS))
+    await waiting.wait_as_asked(site.reading, name, request.query_params)
     found = await site.reading.rows(name, wish)
     told = f'"rows":[{",".join(found.rows)}],"more":{json.dumps(found.more)}'
     return answer(f"{{{_told(name, found)},{told}}}")
@@ -49,9 +47,9 @@ async def rows(site: Site, request: Request, token: Token) -> Response:
 async def row(site: Site, request: Request, token: Token) -> Response:
     name = site.view(request.path_params["name"], token)
     for parameter in request.query_params:
-        if parameter not in _WAITS:
-            raise _unknown(parameter, _WAITS)
-    await _wait(site, name, request.query_params)
+        if parameter not in waiting.PARAMETERS:
+            raise _unknown(parameter, waiting.PARAMETERS)
+    await waiting.wait_as_asked(site.reading, name, request.query_params)
     # A slash within a value is written %2F: what is decoded already cannot tell it from one between values.
     _, _, _, raw_name, *parts = request.scope["raw_path"].decode("ascii").split("/")
     if unquote(raw_name) != name:
@@ -62,31 +60,6 @@ async def row(site: Site, request: Request, token: Token) -> Response:
 
 def _told(name: str, found: Found) -> str:
     return f'"view":{json.dumps(name)},"position":{json.dumps(found.reached.told())}'
-
-
-async def _wait(site: Site, view: str, parameters: QueryParams) -> None:
-    """Reads of one's own writes: until the view has what was committed up to an LSN."""
-    wait_s = _seconds(parameters.get("wait_s"))
-    wanted = parameters.get("wait_for")
-    if wanted is None:
-        return
-    if not _LSN.fullmatch(wanted):
-        reason, remedy = "it is no LSN", "send what `SELECT pg_current_wal_lsn()` says after your commit: 0/16E8F58"
-        raise RequestInvalid(parameter="wait_for", given=wanted[:100], reason=reason, remedy=remedy)
-    reached = (await site.reading.positions()).get(view)
-    if reached is not None and reached[0].lsn is None:
-        reason, remedy = "the view is not over one database, and has no LSN", "leave it out"
-        raise RequestInvalid(parameter="wait_for", given=wanted, reason=reason, remedy=remedy)
-    await site.reading.wait(view, wanted, wait_s)
-
-
-def _seconds(text: str | None) -> float:
-    if text is None:
-        return WAIT_S
-    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", text) or not 0 < float(text) <= LONGEST_WAIT_S:
-        reason, remedy = "it is no such time", f"send seconds, {LONGEST_WAIT_S:.0f} at most"
-        raise RequestInvalid(parameter="wait_s", given=text[:100], reason=reason, remedy=remedy)
-    return float(text)
 
 
 def wished(parameters: QueryParams, own: tuple[str, ...]) -> Wish:

@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from millrace.config import Settings
 from millrace.errors import QueryRefused, QueryTooLarge, QueryTooSlow, QueryUnsafe, ViewUnfilled
+from millrace.serve import waiting
 from millrace.serve.reading import Pool, Reading, told
 from millrace.sinks.postgres import sentence
 from millrace.views.store import LONGEST_NAME_BYTES, POSITIONS, url_of
@@ -67,8 +68,13 @@ class Queries:
         if self._pool is not None:
             await self._pool.close()
 
-    async def answer(self, text: str, most_rows: int) -> Answer:
-        checked(text, self._reading.views)
+    async def answer(
+        self, text: str, most_rows: int, wait_for: str | None = None, wait_s: float = waiting.WAIT_S
+    ) -> Answer:
+        """If asked, when all views that it reads have what was committed up to an LSN."""
+        views = checked(text, self._reading.views)
+        if wait_for is not None:
+            await waiting.wait(self._reading, views, wait_for, wait_s)
         pool = await self._opened()
         with told(""):
             async with pool.connection() as connection:
@@ -167,8 +173,8 @@ async def _anew(connection: psycopg.AsyncConnection[Any]) -> None:
     await connection.close()
 
 
-def checked(text: str, views: tuple[str, ...]) -> None:
-    """One SELECT, over views. Says more clearly what PostgreSQL would refuse anyway."""
+def checked(text: str, views: tuple[str, ...]) -> tuple[str, ...]:
+    """One SELECT, over views: which ones. Says more clearly what PostgreSQL would refuse anyway."""
     if len(text) > MOST_LETTERS:
         raise QueryRefused(reason=f"it has more than {MOST_LETTERS} letters")
     try:
@@ -183,6 +189,7 @@ def checked(text: str, views: tuple[str, ...]) -> None:
     if text.rstrip().endswith(";"):
         raise QueryRefused(reason="it ends with a semicolon")
     own = {each.alias_or_name for each in statement.find_all(exp.CTE)}
+    read = dict.fromkeys(table.name for table in statement.find_all(exp.Table) if table.name in views)
     for table in statement.find_all(exp.Table):
         plain = isinstance(table.this, exp.Identifier)
         if plain and (table.db or table.name not in (*views, *own)):
@@ -191,6 +198,7 @@ def checked(text: str, views: tuple[str, ...]) -> None:
         name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
         if name.startswith(_REFUSED) or name.endswith(_REFUSED_ENDS):
             raise QueryRefused(reason=f"the function {name} is not for queries")
+    return tuple(read)
 
 
 def _option(name: str) -> str:

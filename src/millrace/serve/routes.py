@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import millrace
-from millrace.serve import handlers, pulling, push, query
+from millrace.serve import handlers, pulling, push, query, waiting
 from millrace.serve.answers import answer
 from millrace.serve.site import Site
 from millrace.serve.tokens import Token
 
 Schema: TypeAlias = Mapping[str, Any]
 
-_LSN = {"type": "string", "pattern": "^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$"}
+_LSN = {"type": "string", "pattern": f"^{waiting.LSN}$"}
 _POSITION: Schema = {
     "type": "object",
     "required": ["lsn", "epoch", "at", "age_s"],
@@ -57,7 +57,7 @@ _WAITING = (
     _parameter(
         "wait_s",
         "for so many seconds at most",
-        {"type": "string", "pattern": r"^[0-9]{1,3}(\.[0-9]{1,3})?$", "default": str(pulling.WAIT_S)},
+        {"type": "string", "pattern": r"^[0-9]{1,3}(\.[0-9]{1,3})?$", "default": str(waiting.WAIT_S)},
     ),
 )
 _NULL = _parameter("null", "columns that are null, separated by commas", {"type": "string"})
@@ -136,10 +136,12 @@ ROUTES: tuple[Route, ...] = (
             "properties": {
                 "sql": {"type": "string", "maxLength": query.MOST_LETTERS},
                 "limit": {"type": "integer", "minimum": 1, "maximum": query.MOST_ROWS},
+                "wait_for": _LSN,
+                "wait_s": {"type": "number", "exclusiveMinimum": 0, "maximum": waiting.LONGEST_WAIT_S},
             },
         },
         found=_object(positions={"type": "object"}, rows=_ROWS, more={"type": "boolean"}),
-        answers=(400, 408, 413, 503),
+        answers=(400, 408, 413, 503, 504),
     ),
     Route(
         "POST",
@@ -176,7 +178,7 @@ ROUTES: tuple[Route, ...] = (
         "/health",
         handlers.health,
         None,
-        "whether views can be read",
+        "whether views can be read, and move",
         found={"type": "object", "required": ["healthy"], "properties": {"healthy": {"type": "boolean"}}},
         answers=(503,),
     ),

@@ -17,6 +17,7 @@ from millrace.serve.gate import Gate, is_loopback
 from millrace.serve.query import Queries
 from millrace.serve.reading import Reading
 from millrace.serve.sending import Sender
+from millrace.serve.still import standing_still
 from millrace.serve.tail import Tail
 from millrace.serve.tokens import Token, Tokens
 
@@ -109,6 +110,12 @@ class Site:
             if self._flows is None or time.monotonic() - self._flows[0] > _FLOWS_S:
                 self._flows = (time.monotonic(), await asyncio.to_thread(_flows, self.settings, self.graph.app))
             return self._flows[1]
+
+    async def still(self) -> dict[str, str]:
+        """The views that stand still although a run has them, and why: as far as this machine knows."""
+        if not self.settings.checkpoints.is_dir():  # nothing ran here, and asking would load Spark for nothing
+            return {}
+        return standing_still(await self.flows(), self.reading.views)
 
     async def _close_revoked(self) -> None:
         while True:

@@ -99,6 +99,8 @@ class Socket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.dropped: tuple[int, str] | None = None
+        # It would log the headers of each handshake, and with them tokens.
+        self.conn.debug = False
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from contextlib import closing
@@ -14,13 +13,14 @@ from typing import Any
 
 from millrace.errors import MillraceError
 from millrace.log import Log
+from millrace.log.following import Following
 from millrace.log.record import Record, record_of
 from millrace.serve import resume
 from millrace.serve.fanout import Batch, Channel, ahead
 
 # A client that was away while this server was down for so long can go on.
 REMEMBERED = timedelta(seconds=10)
-_WAIT_S, _HANDED_S = 1.0, 60.0
+_HANDED_S = 60.0
 
 _logger = logging.getLogger("millrace.serve")
 
@@ -37,35 +37,27 @@ class Records(Batch):
         return f'{{"type":"records","records":[{",".join(texts)}],"after":"{after}"}}', bool(texts)
 
 
-class Tail(threading.Thread):
+class Tail(Following):
     """Its thread reads; the channel belongs to the event loop."""
 
     def __init__(self, topic: str, log: Log, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(name=f"tail {topic}", daemon=True)
+        super().__init__(f"tail {topic}")
         self.topic, self.channel = topic, Channel()
         self.trouble: MillraceError | None = None
         self._log, self._loop = log, loop
-        self._ended = threading.Event()
 
-    def end(self) -> None:
-        self._ended.set()
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, MillraceError):
+            _logger.warning("%s: %s", self.topic, error)
+            self.trouble = error
+        elif isinstance(error, CancelledError | TimeoutError):  # the server stops, or was very busy
+            _logger.warning("%s: nobody took what was read", self.topic)
+        else:
+            _logger.error("%s: reading failed, and is tried again", self.topic, exc_info=error)
 
-    def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self._follow()
-            except MillraceError as error:
-                _logger.warning("%s: %s", self.topic, error)
-                self.trouble = error
-            except (CancelledError, TimeoutError):  # the server stops, or was very busy
-                _logger.warning("%s: nobody took what was read", self.topic)
-            except Exception:
-                _logger.exception("%s: reading failed, and is tried again", self.topic)
-            self._ended.wait(_WAIT_S)
-
-    def _follow(self) -> None:
+    def follow(self) -> None:
         topic = self._log.topics.identity(self.topic)
-        reader = self._log.reader(self.topic, datetime.now(UTC) - REMEMBERED, follow=True, stop=self._ended)
+        reader = self._log.reader(self.topic, datetime.now(UTC) - REMEMBERED, follow=True, stop=self.ended)
         ends = dict(reader.begins)
         with closing(reader.batches()) as batches:
             self._publish(Records(topic, dict(ends), dict(ends), []), begins=topic)

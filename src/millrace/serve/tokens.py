@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from millrace.disk import write_whole
 from millrace.errors import (
     ScopeInvalid,
     ScopeMissing,
@@ -27,7 +28,6 @@ from millrace.errors import (
     TokenUnknown,
     nearest,
 )
-from millrace.sinks.disk import write_whole
 
 PREFIX = "mrt_"
 _SCOPE = re.compile(r"(view|send|tail):(\*|[A-Za-z][A-Za-z0-9._-]{0,179})|query|status|console")

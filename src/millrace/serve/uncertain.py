@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -18,12 +17,13 @@ from typing import Any
 
 from millrace.errors import MillraceError
 from millrace.log import Log
+from millrace.log.following import Following
 from millrace.serve.epochs import Change, Epoch, Filter
 from millrace.serve.reading import Reached
 from millrace.views.changelog import tentative_topic
 from millrace.views.tentative import GATHER_S, Told, newest
 
-_AGAIN_S, _HANDED_S = 1.0, 60.0
+_HANDED_S = 60.0
 
 _logger = logging.getLogger("millrace.serve")
 
@@ -78,7 +78,7 @@ class Uncertain:
         return Guess(max(told.epoch for told, _ in known.values()), [(key, row) for key, (_, row) in known.items()])
 
 
-class Listening(threading.Thread):
+class Listening(Following):
     """Reads the tentative rows of a view, and hands what one epoch told at once to the event loop."""
 
     def __init__(
@@ -88,26 +88,18 @@ class Listening(threading.Thread):
         loop: asyncio.AbstractEventLoop,
         take: Callable[[Told, Records], Coroutine[Any, Any, None]],
     ) -> None:
-        super().__init__(name=f"tentative {view}", daemon=True)
+        super().__init__(f"tentative {view}")
         self._view, self._log, self._loop, self._take = view, log, loop, take
-        self._ended = threading.Event()
 
-    def end(self) -> None:
-        self._ended.set()
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, MillraceError):
+            _logger.debug("%s: %s", self._view, error)
+        else:
+            _logger.warning("%s: tentative rows were not told", self._view, exc_info=error)
 
-    def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self._follow()
-            except MillraceError as error:
-                _logger.debug("%s: %s", self._view, error)
-            except Exception:
-                _logger.warning("%s: tentative rows were not told", self._view, exc_info=True)
-            self._ended.wait(_AGAIN_S)
-
-    def _follow(self) -> None:
+    def follow(self) -> None:
         told_in = tentative_topic(self._view)
-        reader = self._log.reader(told_in, "latest", follow=True, stop=self._ended, gather_s=GATHER_S)
+        reader = self._log.reader(told_in, "latest", follow=True, stop=self.ended, gather_s=GATHER_S)
         with closing(reader.batches()) as batches:
             for messages in batches:
                 last = newest(messages)

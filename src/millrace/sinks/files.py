@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millrace.config import Settings
+from millrace.disk import sync, sync_alone, write_whole
 from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
 from millrace.failpoint import FailPoint
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
-from millrace.sinks.disk import sync, sync_alone, write_whole
 from millrace.sinks.ledger import Entry, Epoch, due, entry_text
 from millrace.sinks.tasks import JSON_OPTIONS, reason_of
 
@@ -36,7 +36,8 @@ def files(path: str, *, format: Literal["parquet", "json"] = "parquet", name: st
     from the project's folder. Of a table, rows that came and rows that went, with `__diff` and `__version`.
 
     Guarantee: exactly once. An epoch's folder is put in its place by one rename, with the ledger inside; readers never
-    see half an epoch. The path must be on a mounted file system that the driver and all executors share.
+    see half an epoch. If at least once was asked for, rows of an epoch that comes again are added to its folder. The
+    path must be on a mounted file system that the driver and all executors share.
     """
     where = caller()
     if not isinstance(path, str) or not path.strip("./ "):
@@ -92,10 +93,22 @@ class FilesWriter(Writer):
             write_whole(draft / LEDGER, entry_text(epoch))
             sync(draft)
             FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
-            os.rename(draft, self._root / f"{EPOCH}{epoch.number}")  # noqa: PTH104 -- a folder that is there is refused
+            self._place(draft, epoch)
             sync_alone(self._root)
         except OSError as error:
             raise SinkFailed(sink=self._sink.name, reason=reason_of(error), where=self._sink.where) from error
+
+    def _place(self, draft: Path, epoch: Epoch) -> None:
+        """An epoch that is there and not to be asked for comes again, beside the rows that are there: nobody knows
+        whether they are the same. Its files have names of their own, and the ledger is the last."""
+        folder = self._root / f"{EPOCH}{epoch.number}"
+        if epoch.checked or not folder.exists():
+            os.rename(draft, folder)  # noqa: PTH104 -- a folder that is there is refused
+            return
+        for path in sorted(draft.iterdir(), key=lambda path: path.name == LEDGER):
+            path.replace(folder / path.name)
+        sync_alone(folder)
+        draft.rmdir()
 
     def _held(self) -> Entry | None:
         entry = entry_in(self._root)

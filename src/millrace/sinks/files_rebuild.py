@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructType
 
+from millrace.disk import exchange, sync, sync_alone, write_whole
 from millrace.errors import SinkFailed
 from millrace.sinks.comparing import Held, canonical
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
-from millrace.sinks.disk import exchange, sync, sync_alone, write_whole
 from millrace.sinks.files import EPOCH, LEDGER, entry_in, fill, path_of
 from millrace.sinks.last import last_of_each
 from millrace.sinks.ledger import Entry, Epoch, entry_text

@@ -53,6 +53,11 @@ class Keeping(threading.Thread):
         """What only older versions have, as of the last look."""
         return self._history_bytes
 
+    @property
+    def writes_to(self) -> tuple[str, str]:
+        """The table, and the folder in it."""
+        return self._sink.table, self._place
+
     def after(self, debt_files: int) -> None:
         """There is a version, with so many files that are to be written together."""
         if not self._due() and (self._keyed or debt_files < AT_ONCE_FILES):
@@ -104,3 +109,8 @@ class Keeping(threading.Thread):
         self._forgot = time.monotonic()
         with contextlib.suppress(OSError):  # somebody else lets files go
             self._history_bytes = max(0, size_bytes(table) - sum(each.size_bytes for each in table.files()))
+
+
+def still_writes(table: str, place: str) -> bool:
+    """Whether somebody whom a writer before left behind, in a commit that nobody answers, may yet make it."""
+    return any(isinstance(each, Keeping) and each.writes_to == (table, place) for each in threading.enumerate())

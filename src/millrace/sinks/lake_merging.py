@@ -26,7 +26,7 @@ from millrace.sinks.lake import PART
 from millrace.sinks.lake_files import read
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from millrace.lakehouse.types import Growth
 
 # Files that are made together have so many bytes, or rows where nobody knows their bytes; with cores to spare, they are
 # smaller.
@@ -64,11 +64,11 @@ class Merging:
         """How many keys an epoch has, and between which values they are; None where nothing can be said."""
         return spans_of(self.keys_of(rows))
 
-    def of(self, rows: DataFrame, columns: StructType, count: int, spans: Sequence[Span], *, everything: bool) -> Merge:
-        """The merge of an epoch's rows, which are kept; `columns` are the table's, all of whose files may have to be
-        written again."""
+    def of(self, rows: DataFrame, grown: Growth, count: int, spans: Sequence[Span], *, everything: bool) -> Merge:
+        """The merge of an epoch's rows, which are kept, into the table as it is `grown`, all of whose files may have to
+        be written again."""
         keys = self.keys_of(rows)
-        files, merge = self.table.files(), Merge(self, rows, keys, columns, count)
+        files, merge = self.table.files(), Merge(self, rows, keys, grown, count)
         if everything:
             merge.old, merge.divides = files, True
         elif count:
@@ -116,7 +116,7 @@ class Merge:
     merging: Merging
     rows: DataFrame
     keys: DataFrame
-    columns: StructType
+    grown: Growth
     count: int
     old: Sequence[DataFile] = ()
     divides: bool = False
@@ -153,7 +153,8 @@ class Merge:
 
     def read(self, files: Sequence[DataFile], *, place: bool = False) -> DataFrame:
         """Rows as they are after the table has grown; with `place` their keys, and the file of each."""
-        return read(self.rows, self.merging.table, files, self.columns, self.merging.key if place else None)
+        key, grown = self.merging.key if place else None, self.grown
+        return read(self.rows, self.merging.table, files, grown.columns, key, grown.renamed)
 
 
 def parted(frame: DataFrame, count: int, bytes_: int) -> int:

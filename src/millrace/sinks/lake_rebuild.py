@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
+from millrace.disk import write_whole
+from millrace.errors import LakeTableAway
 from millrace.lakehouse import Catalog, Committed, DataFile, Note
 from millrace.lakehouse.table import DATA
 from millrace.lakehouse.types import growth
 from millrace.sinks.comparing import Held, canonical
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
-from millrace.sinks.disk import write_whole
 from millrace.sinks.lake_files import fill, read, shaped, slug
 from millrace.sinks.lake_writer import failing, refuse_unfit
 from millrace.sinks.last import last_of_each
@@ -47,14 +48,21 @@ class LakeRebuilding(Rebuilding):
 
     def held(self) -> Entry | None:
         with failing(self._sink):
-            note = self._table.note() if self._table.load() else None
+            note = self._table.note() if self._loaded() else None
         return None if note is None else Entry(note.epoch, note.ranges)
+
+    def _loaded(self) -> bool:
+        """Whether there is one: a table whose files are gone is what somebody wants to have built again."""
+        try:
+            return self._table.load()
+        except LakeTableAway:
+            return False
 
     def begin(self, epoch: Epoch) -> Writer:  # noqa: ARG002 -- `switch` is told again
         self.discard()
         with failing(self._sink):
-            if self._table.load():
-                found = growth(self._table.columns, self._columns.fields)
+            if self._loaded():
+                found = growth(self._table.columns, self._columns.fields, self._sink.renamed)
                 refuse_unfit(self._sink, self._table, found, rebuilt=True)
         folder = f"{slug(self._site.flow)}/{self._site.purpose}-{uuid.uuid4().hex[:8]}"
         with failing(self._sink):
@@ -64,15 +72,19 @@ class LakeRebuilding(Rebuilding):
 
     def there(self, which: Which) -> Iterator[Held]:
         with failing(self._sink):
+            renamed: Mapping[str, str] = {}
             if which == "new":
                 files, columns = self._new(), self._columns
             else:
-                loaded = self._table.load()
+                loaded = self._loaded()
                 files, columns = (self._table.files(), self._table.columns) if loaded else ([], self._columns)
+                renamed = self._renamed() if loaded else {}
             if files:
                 # What the table lacks is null in all of its rows, and what nobody wants any more is not compared.
-                lacking = [each for each in self._columns.fields if each.name not in columns.names]
-                rows = read(self._near, self._table, files, StructType([*columns.fields, *lacking]))
+                now = {old: new for new, old in renamed.items()}
+                has = [StructField(now.get(each.name, each.name), each.dataType) for each in columns.fields]
+                lacking = [each for each in self._columns.fields if each.name not in StructType(has).names]
+                rows = read(self._near, self._table, files, StructType([*has, *lacking]), renamed=renamed)
                 yield from self._texts(rows.select(*self._columns.names))
 
     def wanted(self, rows: DataFrame) -> Iterator[Held]:
@@ -96,12 +108,13 @@ class LakeRebuilding(Rebuilding):
             folder = self._folder()
             if folder is None:
                 return
-            if not self._table.load():
-                self._table.create(self._columns, self._sink.partition_by, self._sink.keep)
+            if not self._loaded():
+                self._table.create(self._columns, self._sink.partition_by, self._sink.keep, anew=True)
             note = self._table.note()
             if note is None or note.folder != folder:
                 note = Note(self._site.flow, epoch.number, epoch.ranges, folder)
-                self._table.commit(Committed(note, [each.path for each in self._new()], columns=self._columns))
+                new, renamed = [each.path for each in self._new()], self._renamed()
+                self._table.commit(Committed(note, new, columns=self._columns, renamed=renamed))
             FileLedger(self._site.folder).write(epoch)
             self._note.unlink()
 
@@ -121,6 +134,10 @@ class LakeRebuilding(Rebuilding):
     @property
     def _near(self) -> DataFrame:
         return self._site.spark.range(0)
+
+    def _renamed(self) -> Mapping[str, str]:
+        """How the table that is loaded calls columns that have another name by now."""
+        return growth(self._table.columns, self._columns.fields, self._sink.renamed).renamed
 
     def _folder(self) -> str | None:
         try:
@@ -152,7 +169,7 @@ class LakeRebuilding(Rebuilding):
 
     def fill(self, folder: str, rows: DataFrame) -> None:
         frame = shaped(rows, self._site.feed, self._columns)
-        fill(self._table, frame, f"{folder}/{uuid.uuid4().hex[:8]}", self._sink.partition_by)
+        fill(self._table, frame, f"{folder}/{uuid.uuid4().hex[:8]}", self._sink.partition_by, self._sink.cluster_by)
 
 
 class _Beside(Writer):

@@ -10,9 +10,12 @@ rows (copy on write): every version is plain Parquet that any reader knows, and 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +25,17 @@ from pyspark.sql import functions as F
 from millrace.config import Settings
 from millrace.errors import LakeTaken, MillraceError, SinkFailed, SinkTargetUnfit
 from millrace.failpoint import FailPoint
+from millrace.kernel.calling import quoted
 from millrace.lakehouse import Catalog, Committed, LakeTable, Note
 from millrace.lakehouse.compacting import debt
+from millrace.lakehouse.moments import records
+from millrace.lakehouse.retention import LEFT_S
 from millrace.lakehouse.table import DATA
 from millrace.lakehouse.types import Growth, growth
 from millrace.sinks.contract import DIFF, Feed, Refuse, Writer
 from millrace.sinks.lake_files import fill, read, shaped, slug
 from millrace.sinks.lake_here import Here
-from millrace.sinks.lake_keeping import Keeping
+from millrace.sinks.lake_keeping import Keeping, still_writes
 from millrace.sinks.lake_merging import Merging, parted
 from millrace.sinks.ledger import Entry, Epoch
 from millrace.sinks.tasks import reason_of
@@ -37,6 +43,10 @@ from millrace.sinks.witness import WitnessedLedger
 
 if TYPE_CHECKING:
     from millrace.sinks.lake import Lake
+
+
+# How many rows came of a record in so many epochs: windows give none in most, and all at once in one.
+_EPOCHS = 8
 
 
 class LakeWriter(Writer):
@@ -50,7 +60,7 @@ class LakeWriter(Writer):
         self._turn = threading.Lock()
         self._keeping = Keeping(sink, settings, f"{slug(flow)}.compacted", self._turn, keyed=bool(feed.key))
         self._next: Committed | None = None
-        self._came: int | None = None
+        self._yields: deque[float] = deque(maxlen=_EPOCHS)
         self._figures: Mapping[str, float] = {}
         try:
             with failing(sink):
@@ -71,22 +81,25 @@ class LakeWriter(Writer):
             if self._feed.key:
                 files, gone = self._merged(rows, grown, folder)
             else:
-                files, gone = self._appended(rows, grown, folder)
+                files, gone = self._appended(rows, grown, folder, records(epoch.ranges))
             FailPoint.SINK_IN_BULK.reached(self._sink.name)
             note = Note(self._flow, epoch.number, epoch.ranges, folder)
-            self._next = Committed(note, files, gone, grown.columns if self._rewrites(grown) else None)
+            self._next = Committed(note, files, gone, grown.columns if self._rewrites(grown) else None, grown.renamed)
             self._ledger.write(epoch)
-            debt_files = self._look()
+            debt_files = self._look(records(epoch.ranges))
         self._keeping.after(debt_files)
 
     def figures(self) -> Mapping[str, float]:
         history = self._keeping.history_bytes
         return {**self._figures, **({} if history is None else {"history_bytes": history})}
 
-    def _look(self) -> int:
-        files, debt_files = self._table.files(), debt(self._table)
+    def _look(self, came: int | None) -> int:
+        files = self._table.files()
+        debt_files = debt(self._table, files)
         new = set(self._next.files) if self._next is not None else set()
-        self._came = sum(each.rows for each in files if each.path in new)
+        # Where columns grew, all rows of before came once more.
+        if came and self._next is not None and self._next.columns is None:
+            self._yields.append(sum(each.rows for each in files if each.path in new) / came)
         bytes_ = sum(each.size_bytes for each in files)
         self._figures = {"files": len(files), "bytes": bytes_, "debt_files": debt_files}
         return debt_files
@@ -110,7 +123,12 @@ class LakeWriter(Writer):
         that is not there, or came of another folder, nobody will ever read it. A flow has one driver."""
         self._held()
         place, came, own = self._table.place, self._table.version, slug(self._flow)
-        names = [f"{above}/{name}" for above in (own, f"{own}.compacted") for name in place.names(f"{DATA}/{above}")]
+        together = f"{own}.compacted"
+        swept = [own] if still_writes(self._sink.table, together) else [own, together]
+        names = [f"{above}/{name}" for above in swept for name in place.names(f"{DATA}/{above}")]
+        for above in swept:
+            place.abandon(f"{DATA}/{above}/")
+        place.abandon("", datetime.now(UTC) - timedelta(seconds=LEFT_S))
         known = {each.number: each.note and each.note.written for each in self._table.versions()} if names else {}
         for name in names:
             number = name.partition("/")[2].partition("-")[0]
@@ -118,9 +136,11 @@ class LakeWriter(Writer):
                 place.remove_folder(f"{DATA}/{name}")
 
     def _grown(self) -> Growth:
-        """The table with the columns that rows now have. Where types cannot grow by themselves, that is for the commit,
-        for which all files are written again."""
-        found = growth(self._table.columns, self._wanted)
+        """The table with the columns that rows now have. Where types cannot grow by themselves, or columns are renamed,
+        that is for the commit, for which all files are written again."""
+        found = growth(self._table.columns, self._wanted, self._sink.renamed)
+        if found.renamed:
+            return found
         if found.added:
             self._table.add(found.added)
         if found.widened and self._table.grows:
@@ -128,18 +148,27 @@ class LakeWriter(Writer):
         return found
 
     def _rewrites(self, grown: Growth) -> bool:
-        return grown.widened and not self._table.grows
+        return bool(grown.renamed) or (grown.widened and not self._table.grows)
 
-    def _appended(self, rows: DataFrame, grown: Growth, folder: str) -> tuple[list[str], list[str]]:
-        # To count them first is to compute them twice: an epoch is taken to be like the last one.
-        count = rows.count() if self._came is None else 2 * self._came
+    def _appended(self, rows: DataFrame, grown: Growth, folder: str, came: int | None) -> tuple[list[str], list[str]]:
+        # To count them first is to compute them twice. Each record may become several rows, or some of them one.
+        count = rows.count() if came is None else math.ceil(came * (max(self._yields, default=0) or 1))
         old = self._table.files() if self._rewrites(grown) else []
-        if self._came is None and not count and not old:
+        if came is None and not count and not old:
             return [], []
         new = shaped(rows, self._feed, grown.columns)
-        frame = new.unionByName(read(new, self._table, old, grown.columns)) if old else new
-        files = frame.coalesce(parted(frame, count, sum(each.size_bytes for each in old)))
-        return fill(self._table, files, folder, self._sink.partition_by), [each.path for each in old]
+        held = read(new, self._table, old, grown.columns, renamed=grown.renamed) if old else None
+        frame = new if held is None else new.unionByName(held)
+        gone, by = [each.path for each in old], self._sink.cluster_by
+        parts = parted(frame, count, sum(each.size_bytes for each in old))
+        if not by or parts == 1:
+            return fill(self._table, frame.coalesce(parts), folder, self._sink.partition_by, by), gone
+        rows.persist()  # where the ranges are is found by looking at the rows once more
+        try:
+            ranged = frame.repartitionByRange(parts, *(F.col(quoted(name)) for name in by))
+            return fill(self._table, ranged, folder, self._sink.partition_by, by), gone
+        finally:
+            rows.unpersist()
 
     def _merged(self, rows: DataFrame, grown: Growth, folder: str) -> tuple[list[str], list[str]]:
         """The rows that came, and those of the files that hold a key of the epoch, without these keys."""
@@ -151,7 +180,7 @@ class LakeWriter(Writer):
             count, spans = self._merging.told(rows)
             if not rewrites and (here := self._here.merged(*given, (count, spans))) is not None:
                 return here
-            merge = self._merging.of(rows, grown.columns, count, spans, everything=rewrites)
+            merge = self._merging.of(rows, grown, count, spans, everything=rewrites)
             if not merge.count and not merge.old:
                 return [], []
             frame, order = merge.frame(shaped(rows.where(F.col(DIFF) > 0), self._feed, grown.columns))
@@ -168,9 +197,8 @@ def ready(sink: Lake, table: LakeTable, feed: Feed) -> None:
         from pyspark.sql.types import StructType
 
         table.create(StructType(wanted), sink.partition_by, sink.keep)
-        return
-    refuse_unfit(sink, table, growth(table.columns, wanted), rebuilt=False)
-    table.keeps(sink.keep)
+    refuse_unfit(sink, table, growth(table.columns, wanted, sink.renamed), rebuilt=False)
+    table.keeps(sink.keep, sink.cluster_by)
 
 
 def refuse_unfit(sink: Lake, table: LakeTable, found: Growth, *, rebuilt: bool) -> None:
@@ -182,6 +210,18 @@ def refuse_unfit(sink: Lake, table: LakeTable, found: Growth, *, rebuilt: bool) 
         if table.format == "delta":
             remedy = f"build it again with `millrace rebuild {sink.name}`, or name another table"
         raise SinkTargetUnfit(sink=sink.name, target=sink.table, reason=reason, remedy=remedy, where=sink.where)
+    for name, before in sink.renamed.items():
+        if {name, before} <= set(table.columns.names):
+            reason = f"it has {before!r} and {name!r}, so neither is the other's new name"
+            raise SinkTargetUnfit(
+                sink=sink.name, target=sink.table, reason=reason, remedy="leave it out of renamed", where=sink.where
+            )
+    for added in found.added:
+        if added.name in table.former:
+            reason = f"another column was called {added.name!r} there, by which older versions know it"
+            raise SinkTargetUnfit(
+                sink=sink.name, target=sink.table, reason=reason, remedy="give it another name", where=sink.where
+            )
     if table.partition_by != sink.partition_by:
         reason = f"its files are divided by {', '.join(table.partition_by) or 'nothing'}"
         raise SinkTargetUnfit(

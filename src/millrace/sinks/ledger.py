@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millrace.disk import write_whole
 from millrace.errors import EpochMissing, EpochOlder, EpochOther, Where
-from millrace.sinks.disk import write_whole
 
 
 @dataclass(frozen=True)

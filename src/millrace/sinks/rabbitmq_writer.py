@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from millrace.errors import SinkTargetUnfit, SinkUnreachable
+from millrace.failpoint import FailPoint
 from millrace.queues.connection import FORBIDDEN, LOCKED, UNLIKE, client, code_of, connect, reason_of
 from millrace.sinks.contract import Feed, Refuse, Writer
 from millrace.sinks.ledger import Epoch, FileLedger, due
@@ -36,6 +37,7 @@ class RabbitMQWriter(Writer):
         task = Publishing(self._sink, self._url, self._sink.queue, self._flow)
         if refused := refused_in_tasks(told_rows, self._sink, task):
             refuse(refused)
+        FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
         self._ledger.write(epoch)
 
     def _declare(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -66,9 +66,13 @@ def in_tasks(rows: DataFrame | RDD[Any], sink: Sink, work: Callable[[Iterator[An
 
 
 def refused_in_tasks(
-    rows: DataFrame, sink: Sink, work: Callable[[Iterator[Row]], Iterable[RefusedRow]]
+    rows: DataFrame,
+    sink: Sink,
+    work: Callable[[Iterator[Row]], Iterable[RefusedRow]],
+    look: Callable[[Sequence[RefusedRow]], None] = lambda _: None,
 ) -> list[RefusedRow]:
-    """The same for work that yields the rows that the target refused. More than `MOST_REFUSED` end the epoch."""
+    """The same for work that yields the rows that the target refused. More than `MOST_REFUSED` end the epoch; before
+    those of all tasks are counted, `look` sees them."""
     name, where = sink.name, sink.where
 
     def counted(partition: Iterator[Row]) -> Iterator[RefusedRow]:
@@ -78,6 +82,7 @@ def refused_in_tasks(
             yield refused
 
     found = in_tasks(rows, sink, counted)
+    look(found)
     if len(found) > MOST_REFUSED:
         raise SinkRefusesMost(sink=name, most=MOST_REFUSED, reason=found[0].reason, where=where)
     return found

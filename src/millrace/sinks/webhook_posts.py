@@ -19,22 +19,32 @@ LONGEST_ASKED_S = 10.0
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "millrace"}
 # Who posts is refused, not what: every row would be.
 _NOT_US = (401, 403, 407)
+# How the reason of a row begins of which nobody is told: there is nothing at the URL, nothing that takes posts, nothing
+# any more. One row may mean itself by that, a whole epoch does not.
+NOBODY = tuple(f"HTTP {status}" for status in (404, 405, 410))
 _FIRST_REFUSAL, _FIRST_FAILURE = 400, 500
 _SHOWN_BYTES = 300
 
 
 class Posting:
-    def __init__(self, sink: Sink, url: str, tries: int) -> None:
-        self._sink, self._url, self._tries = sink, url, tries
+    """After `most` rows of which nobody was told, and none of which somebody was, it is no row's fault."""
+
+    def __init__(self, sink: Sink, url: str, tries: int, most: int) -> None:
+        self._sink, self._url, self._tries, self._most = sink, url, tries, most
 
     def __call__(self, rows: Iterator[Any]) -> Iterable[RefusedRow]:
-        tries = self._tries
+        tries, heard = self._tries, False
         with contextlib.closing(Caller(self._sink, self._url, ANSWER_S)) as caller:
-            for identity, head, row, key in rows:
+            for number, (identity, head, row, key) in enumerate(rows):
                 answer = self._posted(caller, identity, f'{head[:-1]},"row":{row}}}'.encode(), tries)
                 tries = TRIES  # a server that was away has answered
+                reason = _reason(answer)
+                heard = heard or not reason.startswith(NOBODY)
+                if not heard and number >= self._most:
+                    said = f"each of {number + 1} rows was answered with {reason}"
+                    raise SinkUnreachable(sink=self._sink.name, reason=said, where=self._sink.where)
                 if not answer.good:
-                    yield RefusedRow(key, row, _reason(answer))
+                    yield RefusedRow(key, row, reason)
 
     def _posted(self, caller: Caller, identity: str, body: bytes, tries: int) -> Answer:
         headers = {**_HEADERS, "Idempotency-Key": identity}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -10,13 +11,13 @@ from pyspark.sql import functions as F
 from millrace.errors import SinkUnreachable
 from millrace.failpoint import FailPoint
 from millrace.sinks.circuit import circuit_of
-from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
+from millrace.sinks.contract import DIFF, MOST_REFUSED, VERSION, Feed, Refuse, RefusedRow, Writer
 from millrace.sinks.http import Caller
 from millrace.sinks.ledger import Epoch, FileLedger, due
 from millrace.sinks.messages import ID, KEY, TEXT, messages
 from millrace.sinks.tasks import refused_in_tasks
 from millrace.sinks.webhook import Webhook
-from millrace.sinks.webhook_posts import ANSWER_S, TRIES, Posting
+from millrace.sinks.webhook_posts import ANSWER_S, NOBODY, TRIES, Posting
 
 
 class WebhookWriter(Writer):
@@ -31,9 +32,10 @@ class WebhookWriter(Writer):
         if left_s := self._circuit.open_s():
             reason = f"{self._circuit.reason}; it is asked again in {left_s:.0f} s"
             raise SinkUnreachable(sink=self._sink.name, reason=reason, where=self._sink.where)
-        task = Posting(self._sink, self._url, tries=1 if self._circuit.failures else TRIES)
+        task = Posting(self._sink, self._url, 1 if self._circuit.failures else TRIES, MOST_REFUSED)
         try:
-            refused = refused_in_tasks(self._posts(rows, epoch), self._sink, task)
+            posts = self._posts(rows, epoch)
+            refused = refused_in_tasks(posts, self._sink, task, lambda found: self._refuse_nobody(found, rows))
         except SinkUnreachable as error:
             self._circuit.failed(str(error.facts["reason"]))
             raise
@@ -42,6 +44,13 @@ class WebhookWriter(Writer):
             refuse(refused)
         FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)
         self._ledger.write(epoch)
+
+    def _refuse_nobody(self, refused: Sequence[RefusedRow], rows: DataFrame) -> None:
+        """Where every row is answered as if nobody took posts there, it is the address that is wrong, or what answers
+        at it is not the receiver yet: such rows are to be posted again, and no dead letters."""
+        if refused and all(each.reason.startswith(NOBODY) for each in refused) and len(refused) == rows.count():
+            reason = f"every row of the epoch was answered with {refused[0].reason}"
+            raise SinkUnreachable(sink=self._sink.name, reason=reason, where=self._sink.where)
 
     def _posts(self, rows: DataFrame, epoch: Epoch) -> DataFrame:
         """Of each row its id, what is told of it, itself and its key."""

@@ -50,11 +50,13 @@ class Measures:
             return self._spread(node, only_if, *_SPREADS[type(node)])
         refuse(node, f"the aggregate {type(node).__name__.upper()} is not supported in a view")
 
-    def measure(self, kind: str, of: tuple[Term, ...], type_: Type, order: tuple[Ordered, ...] = ()) -> Ref:
+    def measure(
+        self, kind: str, of: tuple[Term, ...], type_: Type, order: tuple[Ordered, ...] = (), only: Term | None = None
+    ) -> Ref:
         for known in self.found:
-            if (known.kind, known.of, known.type, known.order) == (kind, of, type_, order):
+            if (known.kind, known.of, known.type, known.order, known.only) == (kind, of, type_, order, only):
                 return Ref(known.column, type_)
-        self.found.append(Measured(self.fresh("m"), kind, of, type_, order))
+        self.found.append(Measured(self.fresh("m"), kind, of, type_, order, only))
         return Ref(self.found[-1].column, type_)
 
     def _argument(self, node: exp.Expression, part: exp.Expression, only_if: Term | None) -> Term:
@@ -156,8 +158,6 @@ class Measures:
         return Call("spread", (number, total, squares), NUMERIC, (sample, root))
 
     def _array(self, node: exp.Expression, only_if: Term | None) -> Term:
-        if only_if is not None:
-            refuse(node, "array_agg with FILTER is not supported", "filter in a subquery in FROM")
         if not isinstance(node.this, exp.Order):
             refuse(node, "array_agg without an order may be in any", "write array_agg(x ORDER BY …)")
         only(node, "this")
@@ -166,10 +166,10 @@ class Measures:
         term = self.rows.term(node.this.this)
         if term.type.kind == "unknown":
             refuse(node, "PostgreSQL does not say which type a literal in array_agg has", "cast it: 'x'::text")
-        if term.type.kind in ("char", "opaque", "json", "array") or term.type.is_wide:
+        if term.type.kind in ("char", "opaque", "json", "time", "enum", "array") or term.type.is_wide:
             refuse(node, f"an array of {term.type} is not supported in a view", "cast it, for example to text")
         order = tuple(ordering(each, self.rows.term(each.this)) for each in node.this.expressions)
-        return self.measure("array", (term,), Type("array", element=term.type), order)
+        return self.measure("array", (term,), Type("array", element=term.type), order, only_if)
 
 
 def _if(condition: Term | None, term: Term) -> Term:

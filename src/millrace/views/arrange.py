@@ -5,18 +5,21 @@ What a join keeps is what its sides hold, so a filter before it is state that is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millrace.views.terms import Call, Ref, Term, Value, all_of, columns, replaced
+from millrace.views.terms import Call, Ref, Term, Value, all_of, columns, conjuncts, replaced
 from millrace.views.tree import (
     Filtered,
     First,
     Found,
+    Grouped,
     Joined,
     Key,
+    Measured,
     Node,
     Projected,
+    Shared,
     names,
     row,
 )
@@ -76,6 +79,30 @@ def _key(condition: Term, left: frozenset[str], right: frozenset[str]) -> Key | 
     return (one, other) if condition.name == "=" else (row((one,)), row((other,)))
 
 
+def grouped(
+    tree: Node, by: tuple[tuple[str, Term], ...], measures: Sequence[Measured], fresh: Callable[[str], str]
+) -> Node:
+    """Groups of rows. An array keeps nulls, so one of some rows alone is of groups of its own, which then stand beside
+    the others; where there are no such rows it is null."""
+    told = tuple(each for each in measures if each.only is None)
+    conditions = list(dict.fromkeys(each.only for each in measures if each.only is not None))
+    if not conditions:
+        return Grouped(tree, by, told)
+    shared = Shared(tree)
+    found: Node | None = Grouped(shared, by, told) if by or told else None
+    for only in conditions:
+        own = tuple((fresh("g"), term) for _, term in by)
+        some = tuple(replace(each, only=None) for each in measures if each.only == only)
+        right = Grouped(filtered(shared, [only]), own, some)
+        keys = tuple(
+            (row((Ref(mine, term.type),)), row((Ref(other, term.type),)))
+            for (mine, term), (other, _) in zip(by, own, strict=True)
+        )
+        found = right if found is None else Joined(found, right, "left" if by else "inner", keys, ())
+    assert found is not None
+    return found
+
+
 def pushed(node: Node, conditions: Sequence[Term]) -> Node:
     """A node of whose rows the conditions are true."""
     if not conditions:
@@ -111,6 +138,8 @@ def _into_join(node: Joined, conditions: Sequence[Term]) -> Node:
 
 def _limited(node: First, conditions: Sequence[Term]) -> Node:
     """`row_number() OVER (…) <= n` is what the first rows of each group are asked for by."""
+    # BETWEEN is two conditions.
+    conditions = [part for each in conditions for part in conjuncts(each)]
     counts = {each: count for each in conditions if (count := _most(each, node.number or "")) is not None}
     if not counts:
         return filtered(node, conditions)

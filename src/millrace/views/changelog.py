@@ -67,7 +67,7 @@ def postgres_type(type_: Type) -> str:
         return f"{postgres_type(type_.element)}[]"
     if type_.kind == "numeric" and type_.mixed:
         return "numeric"
-    return "text" if type_.kind in ("opaque", "json", "unknown") else str(type_)
+    return "text" if type_.kind in ("opaque", "json", "time", "enum", "unknown") else str(type_)
 
 
 def lsn_text(lsn: int) -> str:

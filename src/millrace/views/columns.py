@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
 from millrace.kernel.calling import json_member, operator, quoted
-from millrace.views import types
-from millrace.views.terms import Call, Ref, Term, Value
+from millrace.views import moments, types
+from millrace.views.terms import Call, Endless, Ref, Term, Value
 from millrace.views.types import Type
 
 # A double of at least so much is a whole number.
@@ -42,6 +42,8 @@ def _literal(term: Value) -> Column:
         return F.lit(None).cast(wanted)
     if isinstance(value, Decimal):
         return F.lit(f"{value:f}").cast(wanted)
+    if isinstance(value, Endless):
+        return moments.ends(term.type)[not value.later]
     if isinstance(value, datetime | date):
         return F.lit(value.isoformat()).cast(wanted)
     return F.lit(value).cast(wanted)
@@ -150,7 +152,29 @@ def _cast(term: Call, args: list[Column]) -> Column:
         return F.rtrim(value)
     if one.is_text and other.is_text:
         return value
+    if one.kind in moments.KINDS:
+        return moments.kept(one, value, other, value.cast(wanted))
     return value.cast(wanted)
+
+
+def _moved(does: Callable[[Call, list[Column]], Column]) -> Maker:
+    """Infinity stays where it is."""
+    return lambda term, args: moments.kept(term.args[0].type, args[0], term.type, does(term, args))
+
+
+def _between(does: Callable[[Column, Column, Type], Column]) -> Maker:
+    def made(term: Call, args: list[Column]) -> Column:
+        found, wrong = does(args[0], args[1], term.type), _none("cannot subtract infinite moments", term.type)
+        for each, value in zip(term.args, args, strict=True):
+            found = moments.otherwise(each.type, value, wrong, wrong, found)
+        return found
+
+    return made
+
+
+def _none(sentence: str, type_: Type) -> Column:
+    """PostgreSQL has no answer, or none that the type holds."""
+    return F.raise_error(F.lit(sentence)).cast(types.spark(type_))
 
 
 def _shift(term: Call, args: list[Column]) -> Column:
@@ -173,7 +197,15 @@ def _in_seconds(micros: Column, type_: Type) -> Column:
 
 
 def _extract(term: Call, args: list[Column]) -> Column:
+    """Of infinity PostgreSQL knows no month, and an infinite year, which no decimal of Spark holds."""
     (unit,), (moment,) = term.extra, args
+    endless = F.lit(None).cast(types.spark(term.type))
+    if unit in ("year", "epoch"):
+        endless = _none(f"the {unit} of an infinite moment is infinite", term.type)
+    return moments.otherwise(term.args[0].type, moment, endless, endless, _part(term, unit, moment))
+
+
+def _part(term: Call, unit: str, moment: Column) -> Column:
     if unit == "epoch":
         return _in_seconds(_micros(moment), term.type)
     if unit == "second":
@@ -182,7 +214,7 @@ def _extract(term: Call, args: list[Column]) -> Column:
 
 
 _PARTS: dict[str, Callable[[Column], Column]] = {
-    "year": F.year,
+    "year": moments.year,
     "quarter": F.quarter,
     "month": F.month,
     "week": F.weekofyear,
@@ -193,6 +225,10 @@ _PARTS: dict[str, Callable[[Column], Column]] = {
     "hour": F.hour,
     "minute": F.minute,
 }
+
+
+def _truncated(term: Call, args: list[Column]) -> Column:
+    return F.date_trunc(term.extra[0], args[0].cast("timestamp")).cast("timestamp_ntz")
 
 
 def _rounded(term: Call, args: list[Column]) -> Column:
@@ -265,13 +301,13 @@ _MAKERS: dict[str, Maker] = {
     "cast": _cast,
     "key": lambda term, args: _key(term.type, args[0]),
     "pad": lambda term, args: F.rpad(args[0], term.type.length, " "),
-    "date +": lambda term, args: F.date_add(args[0], args[1]),
-    "date -": lambda term, args: F.date_sub(args[0], args[1]),
-    "days": lambda term, args: F.datediff(args[0], args[1]),
-    "shift": _shift,
-    "seconds": lambda term, args: _in_seconds(_micros(args[0]) - _micros(args[1]), term.type),
+    "date +": _moved(lambda term, args: F.date_add(args[0], args[1])),
+    "date -": _moved(lambda term, args: F.date_sub(args[0], args[1])),
+    "days": _between(lambda left, right, type_: F.datediff(left, right)),
+    "shift": _moved(_shift),
+    "seconds": _between(lambda left, right, type_: _in_seconds(_micros(left) - _micros(right), type_)),
     "extract": _extract,
-    "date_trunc": lambda term, args: F.date_trunc(term.extra[0], args[0].cast("timestamp")).cast("timestamp_ntz"),
+    "date_trunc": _moved(_truncated),
     "||": lambda term, args: F.concat(*args),
     "lower": lambda term, args: F.translate(args[0], _UPPER, _LOWER),
     "upper": lambda term, args: F.translate(args[0], _LOWER, _UPPER),

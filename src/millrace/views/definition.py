@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from millrace.errors import ViewRefused, Where
 from millrace.views import plan, types
 from millrace.views.parse import Relation, parsed, resolved, tables
-from millrace.views.refusal import Refused
+from millrace.views.refusal import Refused, refuse
 from millrace.views.stage import UNNAMED
 from millrace.views.steps import Plan
 
@@ -15,21 +16,33 @@ from millrace.views.steps import Plan
 def planned(view: str, sql: str, relations: Iterable[Relation], *, where: Where | None = None) -> Plan:
     """The plan of a view over tables that are known by name."""
     try:
-        query = resolved(parsed(sql), {each.name: each for each in relations})
+        read = parsed(sql)
+        query = resolved(read.copy(), {each.name: each for each in relations})
         shown = [name for name, _ in query.outputs]
-        for name in shown:
+        for place, name in enumerate(shown):
             if name == UNNAMED:
-                raise Refused("a column of a view needs a name", instead="add AS name to the expression")
+                refuse(_column(read, place, len(shown)), "a column of a view needs a name", "add AS name to it")
             if name.startswith("__"):
-                raise Refused(f"the column {name!r} has a name of Millrace's own", instead="give it another with AS")
-            if shown.count(name) > 1:
-                raise Refused(f"two columns are named {name!r}", instead="give one another name with AS")
-        for name, ref in query.outputs:
+                reason = f"the column {name!r} has a name of Millrace's own"
+                refuse(_column(read, place, len(shown)), reason, "give it another with AS")
+            if name in shown[:place]:
+                reason = f"two columns are named {name!r}"
+                refuse(_column(read, place, len(shown)), reason, "give one another name with AS")
+        for place, (name, ref) in enumerate(query.outputs):
             if ref.type == types.INTERVAL:
-                raise Refused(f"the column {name!r} is an interval", instead="write EXTRACT(EPOCH FROM …)")
+                refuse(
+                    _column(read, place, len(shown)),
+                    f"the column {name!r} is an interval",
+                    "write EXTRACT(EPOCH FROM …)",
+                )
         return plan.planned(query)
     except Refused as refused:
-        raise error(view, refused, where) from None
+        raise error(view, sql, refused, where) from None
+
+
+def _column(read: Any, place: int, columns: int) -> Any:
+    """What was written for a column; the whole list's SELECT, if it has a *."""
+    return read.selects[place] if len(read.selects) == columns and not read.is_star else read
 
 
 def read_tables(view: str, sql: str, *, where: Where | None = None) -> tuple[str, ...]:
@@ -37,12 +50,12 @@ def read_tables(view: str, sql: str, *, where: Where | None = None) -> tuple[str
     try:
         return tables(parsed(sql))
     except Refused as refused:
-        raise error(view, refused, where) from None
+        raise error(view, sql, refused, where) from None
 
 
-def error(view: str, refused: Refused, where: Where | None) -> ViewRefused:
-    clause = f" at {refused.clause!r}" if refused.clause else ""
-    place = f" (line {refused.place[0]}, column {refused.place[1]})" if refused.place else ""
+def error(view: str, sql: str, refused: Refused, where: Where | None) -> ViewRefused:
+    told, (line, column) = refused.found_in(sql)
+    clause, place = f" at {told!r}" if told else "", f" (line {line}, column {column})"
     remedy = refused.instead or "write the view without it, or another way"
     return ViewRefused(view=view, clause=clause, place=place, reason=refused.reason, remedy=remedy, where=where)
 

@@ -121,6 +121,8 @@ def settle(node: exp.Expression, term: Term, type_: Type) -> Term:
     assert isinstance(term, Value)
     if term.value is None:
         return Value(None, type_)
+    if type_.kind == "opaque":
+        refuse(node, f"{type_}: it can be shown, and no more", "ask for it where the view is read")
     return literals.exact(node, term.value) if type_.kind == "numeric" else literals.text(node, term.value, type_)
 
 
@@ -164,6 +166,10 @@ def unordered(node: exp.Expression, type_: Type) -> None:
         refuse(node, "the order of texts depends on the database's collation", f'write {shown(node)} with COLLATE "C"')
     if type_.is_wide:
         refuse(node, "a numeric without a scale has no order in a view's state", "cast it: (…)::numeric(38,10)")
+    if type_.kind == "enum":
+        refuse(
+            node, f"the order in which {type_} was declared is not known here", "say it: CASE … WHEN 'a' THEN 1 … END"
+        )
     refuse(node, f"{type_} has no order in a view")
 
 

@@ -34,7 +34,8 @@ def _cast(self: Resolver, node: exp.Expression) -> Term:
     if name == "interval":
         type_ = types.INTERVAL
     if type_ in (types.OPAQUE, types.JSON) or (type_.kind == "interval" and not isinstance(node.this, exp.Literal)):
-        refuse(node, f"a cast to {wanted.sql(dialect='postgres')} is not supported in a view")
+        instead = f"write {shown(node.this)} alone, if that is an enum" if isinstance(node.this, exp.Literal) else ""
+        refuse(node, f"a cast to {wanted.sql(dialect='postgres')} is not supported in a view", instead)
     if sizes and (type_.is_wide or type_.kind in ("real", "double")):
         refuse(node, f"a cast to {shown(wanted)} is not supported in a view", "numeric(p,s) has at most 38 digits")
     term = self.term(node.this)
@@ -47,6 +48,10 @@ def _cast(self: Resolver, node: exp.Expression) -> Term:
     if term.type == type_ or (term.type.kind == "numeric" and type_ == NUMERIC):
         return term
     return converted(node, term, type_)
+
+
+# Kinds that are printed in one way, whatever the session's settings are.
+_PRINTED = ("numeric", "boolean", "uuid", "time", "enum")
 
 
 def converted(node: exp.Expression, term: Term, type_: Type) -> Term:
@@ -66,11 +71,13 @@ def converted(node: exp.Expression, term: Term, type_: Type) -> Term:
         refuse(node, "a text as a numeric without a scale is not supported in a view", "say one: (…)::numeric(38,2)")
     allowed = (
         (one.is_number and other.is_number)
-        or (other.is_text and (one.is_text or one.is_whole or one.kind in ("numeric", "boolean", "uuid")))
+        or (other.is_text and (one.is_text or one.is_whole or one.kind in _PRINTED))
         or (one.is_text and (other.is_whole or other.precision > 0))
         or (one.kind, other.kind) in (("boolean", "integer"), ("integer", "boolean"), ("date", "timestamp"))
         or (one.kind, other.kind) == ("timestamp", "date")
     )
+    if one.kind == "opaque":
+        refuse(node, f"a cast of {one}", "show it as it is, and cast it where the view is read")
     if not allowed:
         refuse(node, f"a cast of {one} to {other} is not supported in a view")
     if other.kind == "char":

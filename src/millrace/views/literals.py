@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from millrace.views import types
 from millrace.views.refusal import refuse
-from millrace.views.terms import Value
+from millrace.views.terms import Endless, Value
 from millrace.views.types import Type
 
 LIMITS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
@@ -21,6 +21,8 @@ _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "mon": 1, "year": 12}
 _PART = re.compile(r"([+-]?\d+)\s*([a-z]+?)s?\b\s*")
 _CLOCK = re.compile(r"([+-]?)(\d+):(\d\d)(?::(\d\d))?\s*")
+_TIME = re.compile(r"(\d\d?):([0-5]\d)(?::([0-5]\d)(?:\.(\d{0,6}))?)?")
+_ENDLESS = {"infinity": Endless(True), "+infinity": Endless(True), "-infinity": Endless(False)}
 _WORDS = {True: ("t", "true", "yes", "on", "1", "y"), False: ("f", "false", "no", "off", "0", "n")}
 
 
@@ -61,6 +63,7 @@ def text(node: exp.Expression, written: str, type_: Type) -> Value:
 
 _HOW = {
     "date": "write it as '2026-01-31'",
+    "time": "write it as '12:00:00'",
     "timestamp": "write it as '2026-01-31 12:00:00'",
     "timestamptz": "write it with its offset from UTC: '2026-01-31 12:00:00+00'",
 }
@@ -87,6 +90,8 @@ def _read(written: str, type_: Type) -> Any:
         return (
             next(truth for truth, words in _WORDS.items() if plain.lower() in words) if _is_word(plain) else _bad(plain)
         )
+    if type_.kind in ("date", "timestamp", "timestamptz") and plain.lower() in _ENDLESS:
+        return _ENDLESS[plain.lower()]
     if type_.kind == "date":
         return date.fromisoformat(plain)
     if type_.kind == "timestamp":
@@ -97,7 +102,9 @@ def _read(written: str, type_: Type) -> Any:
         return interval(plain)
     if type_.kind == "char":
         return written.rstrip(" ")
-    if type_.kind in ("text", "uuid"):
+    if type_.kind == "time":
+        return _time(plain)
+    if type_.kind in ("text", "enum", "uuid"):
         return written.lower() if type_.kind == "uuid" else written
     raise ValueError(written)
 
@@ -108,6 +115,15 @@ def _is_word(plain: str) -> bool:
 
 def _bad(plain: str) -> Any:
     raise ValueError(plain)
+
+
+def _time(plain: str) -> str:
+    """As PostgreSQL prints it."""
+    found = _TIME.fullmatch(plain)
+    if found is None or (int(found[1]) > 23 and not (found[1] == "24" and not plain[2:].strip(":0."))):
+        raise ValueError(plain)
+    part = (found[4] or "").rstrip("0")
+    return f"{int(found[1]):02}:{found[2]}:{found[3] or '00'}{'.' + part if part else ''}"
 
 
 def _moment(plain: str, *, zoned: bool) -> datetime:

@@ -60,7 +60,8 @@ def parsed(sql: str) -> Any:
         reason = told.get("description") or str(error).splitlines()[0]
         raise Refused(f"it does not read as SQL: {reason}", clause=told.get("highlight") or "", place=at) from None
     if len(statements) != 1:
-        raise Refused("one SELECT is expected", clause=sql.strip()[:80])
+        second: Any = statements[1] if statements else None
+        raise Refused("one SELECT is expected", node=second)
     found: Any = statements[0]
     if not isinstance(found, exp.Query):
         refuse(found, "a view is a SELECT")
@@ -70,7 +71,7 @@ def parsed(sql: str) -> Any:
 def _looked_over(sql: str) -> None:
     """Refuses words that the parser takes for others."""
     tokens = sqlglot.tokenize(sql, read="postgres")
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+    for token, following in zip(tokens, [*tokens, None][1:], strict=True):
         at = (token.line, token.col - len(token.text) + 1)
         is_called = following is not None and following.text == "("
         if is_called and token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
@@ -193,14 +194,17 @@ class Reader:
             only(join, "this", "side", "kind", "on", "using")
             left_names = frozenset(name for item in found for name in names(item))
             right = self._item(join.this, own, ctes)
-            on = self._on(join, own, join.args.get("side") or "")
             side = (join.args.get("side") or "").upper()
+            beside: list[Node] = []
+            on = self._on(join, own, side, ctes, beside)
             if (join.args.get("kind") or "").upper() not in ("", "INNER", "CROSS", "OUTER"):
                 refuse(join, f"{join.args['kind']} JOIN is not supported in a view")
             if not side:
-                found.append(right)
+                found += [right, *beside]
                 asked += on
                 continue
+            if beside:
+                refuse(join, "a subquery in the condition of an outer join", "join it in FROM, and name its column")
             left = arranged(found, asked)
             if side == "RIGHT":
                 left, right, left_names = right, left, names(right)
@@ -221,13 +225,16 @@ class Reader:
         scope.sources += inner.sources
         return tree
 
-    def _on(self, join: exp.Expression, scope: Scope, side: str) -> list[Term]:
+    def _on(
+        self, join: exp.Expression, scope: Scope, side: str, ctes: Mapping[str, Query], beside: list[Node]
+    ) -> list[Term]:
+        """The conditions of a join; the subqueries in them come to be `beside` it."""
         if join.args.get("using"):
             return [self._using(join, folded(name), scope, side) for name in join.args["using"]]
         on = join.args.get("on")
         if on is None:
             return []
-        resolver = Resolver(scope)
+        resolver = Resolver(scope, subquery=lambda each: self.scalar(each, scope, ctes, beside))
         return [resolver.condition(each) for each in _parts(on)]
 
     def _using(self, join: exp.Expression, name: str, scope: Scope, side: str) -> Term:
@@ -320,7 +327,7 @@ class Reader:
         wanted = None if isinstance(node, exp.Exists) else Resolver(around.scope).term(node.this)
         if isinstance(node, exp.In) and anti:
             refuse(
-                node,
+                node.parent if isinstance(node.parent, exp.Not) else node,
                 "NOT IN (SELECT …) is not true of anything as soon as one row is null",
                 "write NOT EXISTS (SELECT … WHERE … = …)",
             )

@@ -351,8 +351,8 @@ class Planner:
         if node.count is None:
             raise Refused(
                 "row_number() has to be limited where the subquery is read",
-                clause="row_number() OVER (…)",
                 instead="write WHERE rn <= 10 around it",
+                node=node.written,
             )
         terms = [*node.by, *(each.term for each in node.order)]
         found = self.of(node.input, needed.union(*(columns(term) for term in terms)) & names(node.input))

@@ -10,12 +10,12 @@ from sqlglot import exp
 
 from millrace.views import spans, types
 from millrace.views.aggregates import Measures, keyed
-from millrace.views.arrange import arranged, filtered
+from millrace.views.arrange import arranged, filtered, grouped
 from millrace.views.expressions import AGGREGATES, Resolver, Scope, folded, settle
 from millrace.views.ordering import limit_of, ordering, position
 from millrace.views.refusal import only, refuse
 from millrace.views.terms import Call, Ref, Term
-from millrace.views.tree import First, Grouped, Node, Once, Ordered, Projected, Query
+from millrace.views.tree import First, Node, Once, Ordered, Projected, Query
 from millrace.views.types import BIGINT, TEXT
 
 UNNAMED = "?column?"
@@ -74,7 +74,7 @@ class Stage:
             refuse(self.node, "more than one row_number() is not supported", "number in nested subqueries")
         for name, term in terms:
             if isinstance(term, Numbering):
-                self.tree = First(self.tree, term.by, term.order, None, term.column)
+                self.tree = First(self.tree, term.by, term.order, None, term.column, term.written)
                 terms = [(each, Ref(term.column, BIGINT) if each == name else other) for each, other in terms]
         return self._shown(
             [(name, term) for name, term in terms if not isinstance(term, Numbering)], order, distinct, on
@@ -89,7 +89,7 @@ class Stage:
             self.tree = arranged([self.tree, *rows], [])
         if self.is_grouped:
             by = tuple((ref.column, keyed(term)) for term, ref in self.groups.items())
-            self.tree = Grouped(self.tree, by, tuple(self.measures.found))
+            self.tree = grouped(self.tree, by, self.measures.found, self.reader.fresh)
         self.tree = arranged([self.tree, *self.items], asked) if self.items else filtered(self.tree, asked)
 
     # the list
@@ -206,7 +206,7 @@ class Stage:
             refuse(node, "row_number() without an order may be any", "write OVER (PARTITION BY … ORDER BY …)")
         by = tuple(keyed(self._term(resolver, each)) for each in node.args.get("partition_by") or [])
         ordered = tuple(ordering(each, self._term(resolver, each.this)) for each in order.expressions)
-        return Numbering(self.reader.fresh("n"), by, ordered)
+        return Numbering(self.reader.fresh("n"), by, ordered, node)
 
     def _distinct_on(self, distinct: exp.Expression | None, resolver: Resolver) -> tuple[Term, ...]:
         on = distinct.args.get("on") if distinct is not None else None
@@ -260,6 +260,7 @@ class Numbering:
     column: str
     by: tuple[Term, ...]
     order: tuple[Ordered, ...]
+    written: exp.Expression
 
     @property
     def type(self) -> types.Type:

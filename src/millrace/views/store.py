@@ -325,6 +325,15 @@ class Store:
         """None of a view that is not filled yet."""
         return next((each for each in self.positions() if each.view == view), None)
 
+    def shape_of(self, view: str) -> str | None:
+        """What the view's table is of (`Shape.told`), if it is there."""
+        if self.position(view) is None:
+            return None
+        with self._told(view) as connection:
+            statement = self._sql("SELECT shape FROM {positions} WHERE view = %s")
+            ((told,),) = connection.execute(statement, (view,)).fetchall()
+        return str(told)
+
     def positions(self) -> list[Position]:
         import psycopg
 
@@ -361,7 +370,8 @@ class Store:
 
     def rows(self, view: str, *, certain: bool = False) -> tuple[list[str], list[tuple[Any, ...]], Position]:
         """A view's columns, rows and position, all of one moment; of one in real time the tentative rows, or if only
-        what is `certain` is asked for, those in whose place they stand."""
+        what is `certain` is asked for, those in whose place they stand. Days and moments that Python has none of are
+        PostgreSQL's words for them: 'infinity', '0044-03-15 BC'."""
         with self._moment(view) as (connection, position):
             statement = self._sql("SELECT * FROM {table}", view)
             if certain and position.tentative:
@@ -409,9 +419,12 @@ class Store:
         """A connection, whose errors are ours."""
         import psycopg
 
+        from millrace.views.loading import load_far_moments
+
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = connect(url_of(self._settings))
+                load_far_moments(self._connection)
             yield self._connection
         except MillraceError:
             raise

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import total_ordering
 from typing import Any, TypeAlias
 
 from millrace.views.types import BOOLEAN, TIMESTAMPTZ, Type
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Endless:
+    """A day or moment that is later than all others, or earlier."""
+
+    later: bool
+
+    def __lt__(self, other: object) -> bool:
+        return not self.later and self != other
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,8 @@ class Ref:
 
 @dataclass(frozen=True)
 class Value:
-    """A constant; None is null. Of a type as Python has it: int, Decimal, float, str, bool, date, datetime, bytes."""
+    """A constant; None is null. Of a type as Python has it: int, Decimal, float, str, bool, date, datetime, bytes; or
+    Endless."""
 
     value: Any
     type: Type

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sqlglot.expressions import Expression
+
 from millrace.views.terms import Call, Ref, Term
 from millrace.views.types import BIGINT, ROW, Type
 
@@ -15,13 +17,15 @@ Key: TypeAlias = tuple[Term, Term]
 
 @dataclass(frozen=True)
 class Measured:
-    """What is told of a group, as the kernel has it: count, sum, avg, min, max, distinct or array."""
+    """What is told of a group, as the kernel has it: count, sum, avg, min, max, distinct or array. `only` says of which
+    rows, where nulls cannot say it (`arrange.grouped`)."""
 
     column: str
     kind: str
     of: tuple[Term, ...]
     type: Type
     order: tuple[Ordered, ...] = ()
+    only: Term | None = None
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -131,13 +135,15 @@ class Unified:
 
 @dataclass(frozen=True, eq=False)
 class First:
-    """The first `count` rows of each group, in an order; `number` is a column for a row's place from 1 on."""
+    """The first `count` rows of each group, in an order; `number` is a column for a row's place from 1 on, and
+    `written` what asks for it."""
 
     input: Node
     by: tuple[Term, ...]
     order: tuple[Ordered, ...]
     count: int | None
     number: str | None = None
+    written: Expression | None = None
 
     @property
     def columns(self) -> tuple[Ref, ...]:

@@ -21,7 +21,7 @@ _LEAST_WHOLE = 18
 @dataclass(frozen=True)
 class Type:
     """`precision` 0 is a wide numeric; `length` is that of a char(n); `collation` "C" orders a text by its bytes, ""
-    is one that is not known here; `element` is the type of an array's elements."""
+    is one that is not known here; `element` is the type of an array's elements; `name` is that of an enum."""
 
     kind: str
     precision: int = 0
@@ -30,6 +30,7 @@ class Type:
     length: int = 0
     collation: str = ""
     element: Type | None = None
+    name: str = ""
 
     @property
     def is_wide(self) -> bool:
@@ -64,18 +65,19 @@ class Type:
             return f"char({self.length})"
         if self.element is not None:
             return f"{self.element}[]"
-        return _SPOKEN.get(self.kind, self.kind)
+        return self.name or _SPOKEN.get(self.kind, self.kind)
 
 
 WHOLE = ("smallint", "integer", "bigint")
 NUMBERS = (*WHOLE, "numeric", "real", "double")
-_ORDERED = (*WHOLE, "real", "double", "boolean", "date", "timestamp", "timestamptz", "uuid")
+_ORDERED = (*WHOLE, "real", "double", "boolean", "date", "timestamp", "timestamptz", "time", "uuid")
 _SPOKEN = {"double": "double precision", "opaque": "a type that is only passed on", "unknown": "a literal"}
 
 SMALLINT, INTEGER, BIGINT = (Type(kind) for kind in WHOLE)
 NUMERIC, REAL, DOUBLE = Type("numeric"), Type("real"), Type("double")
 TEXT, BOOLEAN, DATE, UUID = Type("text"), Type("boolean"), Type("date"), Type("uuid")
 TIMESTAMP, TIMESTAMPTZ, BYTEA = Type("timestamp"), Type("timestamptz"), Type("bytea")
+TIME = Type("time")  # as PostgreSQL prints it, 12:00:00.5: the order of these texts is that of the times
 UNKNOWN, OPAQUE, INTERVAL, ROW = Type("unknown"), Type("opaque"), Type("interval"), Type("row")
 JSON = Type("json")  # its members can be asked for; jsonb too, which is told as the text that PostgreSQL prints
 
@@ -86,14 +88,16 @@ _NAMED = {
     "character varying": TEXT, "boolean": BOOLEAN, "bool": BOOLEAN, "date": DATE, "uuid": UUID,
     "timestamp": TIMESTAMP, "timestamp without time zone": TIMESTAMP, "timestamptz": TIMESTAMPTZ,
     "timestamp with time zone": TIMESTAMPTZ, "bytea": BYTEA, "numeric": NUMERIC, "decimal": NUMERIC,
-    "json": JSON, "jsonb": JSON,
+    "json": JSON, "jsonb": JSON, "time": TIME, "time without time zone": TIME,
 }  # fmt: skip
 _SIZED = re.compile(r"(\w[\w ]*\w)\s*\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)")
+_ROUNDED = re.compile(r"^(timestamp|timestamptz|time) ?\( ?\d ?\)")
 _COLLATED = re.compile(r'(.+?)\s+collate\s+"c"', re.IGNORECASE)
 
 _SPARK = {
     "smallint": "smallint", "integer": "int", "bigint": "bigint", "real": "float", "double": "double",
     "text": "string", "char": "string", "uuid": "string", "opaque": "string", "json": "string",
+    "time": "string", "enum": "string",
     "boolean": "boolean", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "bytea": "binary",
 }  # fmt: skip
 
@@ -102,7 +106,8 @@ def named(name: str) -> Type:
     """A type by PostgreSQL's name for it; one that is not known here can be passed on, and no more."""
     if found := _COLLATED.fullmatch(name.strip()):
         return replace(named(found[1]), collation="C")
-    name = " ".join(name.lower().split())
+    # Its values have fewer digits already; a cast to it, which would round, is refused.
+    name = _ROUNDED.sub(r"\1", " ".join(name.lower().split()))
     if found := _SIZED.fullmatch(name):
         base, first, second = found[1], int(found[2]), int(found[3] or 0)
         if base in ("numeric", "decimal"):
@@ -113,6 +118,11 @@ def named(name: str) -> Type:
     if name in ("char", "character"):
         return Type("char", length=1)
     return _NAMED.get(name, OPAQUE)
+
+
+def enum(name: str) -> Type:
+    """Its labels are the same or not; their order is that of their declaration, which is not known here."""
+    return Type("enum", name=name)
 
 
 def spark(type_: Type) -> str:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pyspark.sql import SparkSession
 
 from millrace.config import Settings
-from millrace.engine.lint import functions, keys, lateness, parallelism, repeats, state, views, writers
+from millrace.engine.lint import endless, functions, keys, lateness, parallelism, repeats, state, views, writers
 from millrace.engine.lint.finding import Finding, Report
 from millrace.engine.lint.planning import planned, unknown
 from millrace.engine.plan import flows_of
@@ -35,10 +35,12 @@ def lint(app: App, settings: Settings, spark: SparkSession | None = None) -> Rep
         plans = [plan for flow in flows if spark and not why[flow] for plan in planned(spark, flow, settings)]
         sides = {plan.stream: plan.side for plan in plans if plan.side is not None}
         found = [*writers.findings(graph, sides), *parallelism.findings(flows, settings), *lateness.of_topics(graph)]
-        found += views.findings(graph)
+        found += [*views.findings(graph), *endless.findings(graph)]
         found += [finding for plan in plans for rule in _PLAN_RULES for finding in rule(plan)]
-    left_out = {
-        stream.name: reason for flow, reason in why.items() if reason is not None for stream in flow.streams
-    } | views.left_out(graph)
+    left_out = (
+        {stream.name: reason for flow, reason in why.items() if reason is not None for stream in flow.streams}
+        | views.left_out(graph)
+        | endless.left_out(graph)
+    )
     ordered = sorted(dict.fromkeys(found), key=lambda finding: (finding.where.file, finding.where.line, finding.rule))
     return Report(tuple(ordered), left_out)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
-from millrace.engine.lint.trees import expressions, line_of, nodes
-from millrace.engine.plans import analyzed
+from millrace.engine.lint.trees import nodes
+from millrace.engine.plans import analyzed, expressions, line_of
 from millrace.flow import Topic
 
 _OF_THE_CLOCK = {"current_timestamp", "now", "localtimestamp", "current_date", "current_time"}

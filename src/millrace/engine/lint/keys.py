@@ -9,13 +9,10 @@ from pyspark.sql import SparkSession
 
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
-from millrace.engine.lint.trees import constant, nodes
+from millrace.engine.lint.trees import constant, is_window, nodes
 from millrace.engine.plans import analyzed, listed
 from millrace.kernel.kept import told_by
 from millrace.kernel.windows import EDGES
-
-# How Spark marks a column that is a window.
-_WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
 
 
 def findings(plan: Planned) -> Iterator[Finding]:
@@ -46,13 +43,8 @@ def _same_group(node: Any) -> bool:
     """Spark's own aggregation: constants, and perhaps a window."""
     if node.nodeName() != "Aggregate":
         return False
-    others = [each for each in listed(node.groupingExpressions()) if not _is_window(each)]
+    others = [each for each in listed(node.groupingExpressions()) if not is_window(each)]
     return bool(others) and all(constant(each, node.child()) for each in others)
-
-
-def _is_window(expression: Any) -> bool:
-    named = expression.nodeName() in ("AttributeReference", "Alias")
-    return named and any(expression.metadata().contains(mark) for mark in _WINDOWS)
 
 
 def _same_key(node: Any, spark: SparkSession) -> bool:

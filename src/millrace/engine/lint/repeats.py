@@ -7,8 +7,8 @@ from typing import Any
 
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
-from millrace.engine.lint.trees import nodes
-from millrace.engine.plans import analyzed
+from millrace.engine.lint.trees import is_window, named
+from millrace.engine.plans import analyzed, listed
 from millrace.flow import Stream, Topic
 from millrace.flow.nodes import Input
 from millrace.kernel.kept import told_by
@@ -22,15 +22,44 @@ def findings(plan: Planned) -> Iterator[Finding]:
     stream = plan.stream
     if stream.mode != "realtime":
         return
-    for node in nodes(analyzed(plan.result), [analyzed(frame) for frame in plan.inputs]):
-        if node.nodeName() != "TransformWithState":
-            continue
-        told = told_by(plan.result.sparkSession, node.statefulProcessor())
-        reason = _reason(plan, told) if told is not None and _by_arrival(told) else None
+    for node, above in _below(analyzed(plan.result), [analyzed(frame) for frame in plan.inputs]):
+        told = _spark(node, above) if node.isStreaming() else None
+        if node.nodeName() == "TransformWithState":
+            told = told_by(plan.result.sparkSession, node.statefulProcessor())
+            told = told if told is not None and _by_arrival(told) else None
+        reason = _reason(plan, told) if told is not None else None
         if told is not None and reason is not None:
             where = f" ({told['where']})" if told.get("where") else ""
             what = f"{told['operator']} of {stream.name}{where} tells what depends on which event is first: {reason}"
             yield Finding("uncertain-repeat", stream.name, stream.where, what, _WHY, _fix(told))
+
+
+def _below(plan: Any, inputs: list[Any], above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Nodes with those that they are below, without what is under the inputs."""
+    if any(plan.fastEquals(each) for each in inputs):
+        return
+    yield plan, above
+    for child in listed(plan.children()):
+        yield from _below(child, inputs, (*above, plan))
+
+
+def _spark(node: Any, above: tuple[Any, ...]) -> dict[str, Any] | None:
+    """Of Spark's own operators what ours say of themselves. In real time both tell a row at once: a group as it is
+    then, and of repeats the one that is first."""
+    name = node.nodeName()
+    if name == "Aggregate":
+        keys = [each for each in listed(node.groupingExpressions()) if not is_window(each)]
+        return {"operator": "groupBy", "by": [each.name() if named(each) else each.sql() for each in keys]}
+    if name != "Deduplicate":
+        return None
+    keys = listed(node.keys())
+    known = {each.exprId().id() for each in keys}
+    others = [each for each in listed(node.output()) if each.exprId().id() not in known]
+    # Whichever is first, it is the same row if nobody looks at more of it.
+    used = [each.references() for each in above] + [each.outputSet() for each in (above or (node,))[:1]]
+    if not any(names.contains(each) for each in others for names in used):
+        return None
+    return {"operator": "dropDuplicates", "by": [each.name() for each in keys]}
 
 
 def _by_arrival(told: Mapping[str, Any]) -> bool:

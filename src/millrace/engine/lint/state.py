@@ -1,15 +1,22 @@
-"""unbounded-state: Spark's own stateful operators whose state is never given up."""
+"""unbounded-state: Spark's own stateful operators, and rankings, whose state is never given up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from millrace.engine.lint.finding import Finding
 from millrace.engine.lint.planning import Planned
 from millrace.engine.lint.trees import constant, marked, nodes, optimized
 from millrace.engine.plans import analyzed, listed
+from millrace.errors import Where
 from millrace.flow import Table
+from millrace.kernel.kept import told_by
+
+# The line of an operator, as it was told (`About.where`).
+_LINE = re.compile(r"(.+):(\d+)")
 
 # Spark works out how far back from a watermark rows are kept. Any watermark will do to see whether it can; as a number
 # that needs a Java long.
@@ -22,6 +29,14 @@ _GROUPS = (
 _REPEATS = (
     "each value is remembered for ever: state grows until the disk is full",
     "remember it as long as repeats may come: dropDuplicatesWithinWatermark(…), or name the time column too",
+)
+_NEWEST = (
+    "a key's rows are kept for ever, also if it never comes again: state grows until the disk is full",
+    'say for how long a row counts: ttl="30 days", late=mr.late.drop()',
+)
+_FIRST = (
+    "a key's rows are kept for ever, also if it never comes again: state grows until the disk is full",
+    'rank rows of windows, by "window_end" too, or say `of` what with a ttl: of="player", ttl="30 days"',
 )
 _PAIRS = (
     "a row waits for a pair that may come any time: state grows until the disk is full",
@@ -49,8 +64,25 @@ def findings(plan: Planned) -> Iterator[Finding]:
             columns = listed(node.keys() if name == "Deduplicate" else node.output())
             if _endless(columns, node.child()):
                 yield found(f"drops repeats of {_sql(columns)} without the time column", _REPEATS)
+        elif name == "TransformWithState":
+            told = told_by(plan.result.sparkSession, node.statefulProcessor())
+            if told is not None and _keeps(told, node):
+                by = f" of each {', '.join(told['by'])}" if told["by"] else ""
+                which = "newest row" if told["operator"] == "latest" else "first rows"
+                words = _FIRST if told["operator"] == "top" and not told["replacing"] else _NEWEST
+                line = _LINE.fullmatch(told["where"])
+                where = Where(line[1], int(line[2])) if line else stream.where
+                yield replace(found(f"keeps the {which}{by} for ever", words), where=where)
     for side in _unbounded_joins(plan) if joins else ():
         yield found(f"joins two streams and keeps the rows of {side} for ever", _PAIRS)
+
+
+def _keeps(told: Mapping[str, Any], node: Any) -> bool:
+    """Whether a ranking has more and more rows: of ever new keys, or known by ever new values."""
+    if told["operator"] not in ("top", "latest") or told["windowed"] or told["ttlUs"]:
+        return False
+    keys = listed(node.groupingAttributes()) if told["by"] else []
+    return bool(told["replacing"]) or _endless(keys, listed(node.children())[0])
 
 
 def _endless(columns: list[Any], rows: Any) -> bool:

@@ -1,20 +1,18 @@
-"""Spark's plans, walked from Python: nodes, their expressions, the user's lines, and which columns are constants."""
+"""Spark's plans, walked from Python: nodes, and which columns are constants."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from millrace.engine.plans import analyzed, listed
-from millrace.errors import Where
 from millrace.flow.columns import WATERMARK
-from millrace.flow.loading import is_users
-from millrace.flow.nodes import shown
 
-_LINE = re.compile(r"(.+):(\d+)")
+# How Spark marks a column that is a window.
+_WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
+
 # Their rows are rows of their first child, with the same columns and perhaps some more.
 _PASSING = ("Filter", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark", "Generate", "Deduplicate")
 
@@ -35,34 +33,17 @@ def nodes(plan: Any, below: Iterable[Any] = ()) -> Iterator[Any]:
         yield from nodes(child, below)
 
 
-def expressions(node: Any) -> Iterator[tuple[Any, ...]]:
-    """Every expression of a node, each behind those that it is a part of."""
-    for each in listed(node.expressions()):
-        yield from _parts((each,))
-
-
-def _parts(path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    yield path
-    for child in listed(path[-1].children()):
-        yield from _parts((*path, child))
-
-
-def line_of(path: Iterable[Any]) -> Where | None:
-    """The user's line that wrote an expression, or the innermost one around it that PySpark took down: it does that
-    for methods of columns, not for all functions and not for SQL."""
-    for expression in reversed(tuple(path)):
-        context = expression.origin().context()
-        if context is not None and context.contextType().toString() == "DataFrame":
-            found = _LINE.fullmatch(context.callSite().partition("\n")[0])
-            if found and is_users(found[1]):
-                return Where(shown(found[1]), int(found[2]))
-    return None
+def named(expression: Any) -> bool:
+    return expression.nodeName() in ("AttributeReference", "Alias")
 
 
 def marked(expression: Any) -> bool:
     """Whether it is the column with the watermark, or a window over it."""
-    named = expression.nodeName() in ("AttributeReference", "Alias")
-    return named and bool(expression.metadata().contains(WATERMARK))
+    return named(expression) and bool(expression.metadata().contains(WATERMARK))
+
+
+def is_window(expression: Any) -> bool:
+    return named(expression) and any(expression.metadata().contains(mark) for mark in _WINDOWS)
 
 
 def constant(expression: Any, plan: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
@@ -23,10 +23,15 @@ def findings(graph: Graph) -> Iterator[Finding]:
 
 def left_out(graph: Graph) -> dict[str, str]:
     """Views of which only the words were looked at."""
+    return unplanned(graph, lambda view: not _told(view))
+
+
+def unplanned(graph: Graph, of: Callable[[View], bool]) -> dict[str, str]:
+    """Which of these views have no plan yet, and why."""
     return {
         view.name: f"only the running capture knows the columns of {', '.join(view.names)}"
         for view in graph.views
-        if view.plan is None and not _told(view)
+        if view.plan is None and of(view)
     }
 
 

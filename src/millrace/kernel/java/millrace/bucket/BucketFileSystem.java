@@ -24,10 +24,17 @@ import org.apache.hadoop.util.Progressable;
 public final class BucketFileSystem extends FileSystem {
   public static final String ENDPOINT = "millrace.s3.endpoint";
   public static final String REGION = "millrace.s3.region";
+  public static final String PART_BYTES = "millrace.s3.part.bytes";
+  public static final String COPY_BYTES = "millrace.s3.copy.bytes";
   private static final long BLOCK_BYTES = 128L << 20;
+  // Of an object: what is larger goes in parts, of at least 5 MB each, and is copied in parts beyond 5 GB.
+  private static final long USUAL_PART_BYTES = 32L << 20;
+  private static final long MOST_COPIED_BYTES = 5L << 30;
 
   private URI uri;
   private Bucket bucket;
+  private long partBytes;
+  private long copyBytes;
   private Path working;
 
   @Override
@@ -37,6 +44,8 @@ public final class BucketFileSystem extends FileSystem {
     uri = URI.create(name.getScheme() + "://" + name.getAuthority());
     working = new Path(uri + "/");
     bucket = new Bucket(name.getAuthority(), conf.get(ENDPOINT), conf.get(REGION, "us-east-1"));
+    partBytes = conf.getLong(PART_BYTES, USUAL_PART_BYTES);
+    copyBytes = conf.getLong(COPY_BYTES, MOST_COPIED_BYTES);
   }
 
   @Override
@@ -61,7 +70,7 @@ public final class BucketFileSystem extends FileSystem {
       Path path, FsPermission permission, boolean overwrite, int bufferBytes, short replicas, long blockBytes, Progressable progress)
       throws IOException {
     if (!overwrite && bucket.head(key(path)) != null) throw new FileAlreadyExistsException(path + " is there already");
-    return new FSDataOutputStream(new BucketOutput(bucket, key(path)), statistics);
+    return new FSDataOutputStream(new BucketOutput(bucket, key(path), partBytes), statistics);
   }
 
   @Override
@@ -76,7 +85,8 @@ public final class BucketFileSystem extends FileSystem {
     if (seen != null) moved.add(new Listing.Entry(key(from), seen));
     if (moved.isEmpty()) return false;
     for (Listing.Entry each : moved) {
-      bucket.copy(each.key(), key(to) + each.key().substring(key(from).length()), uri.getAuthority());
+      String named = key(to) + each.key().substring(key(from).length());
+      bucket.copy(each.key(), named, each.seen().sizeBytes(), copyBytes);
     }
     for (Listing.Entry each : moved) bucket.delete(each.key());
     return true;

@@ -51,7 +51,7 @@ public record Signature(String key, String secret, String token, String region) 
     request.append('\n').append(names).append('\n').append(hash);
     String day = time.substring(0, 8);
     String scope = day + "/" + region + "/s3/aws4_request";
-    String text = "AWS4-HMAC-SHA256\n" + time + "\n" + scope + "\n" + hex(hashing().digest(bytes(request.toString())));
+    String text = "AWS4-HMAC-SHA256\n" + time + "\n" + scope + "\n" + hash(bytes(request.toString()));
     byte[] with = bytes("AWS4" + secret);
     for (String part : new String[] {day, region, "s3", "aws4_request", text}) with = sealed(with, part);
     signed.remove("host"); // the client's own to say
@@ -68,6 +68,10 @@ public record Signature(String key, String secret, String token, String region) 
       for (int count = in.read(block); count >= 0; count = in.read(block)) digest.update(block, 0, count);
     }
     return hex(digest.digest());
+  }
+
+  static String hash(byte[] bytes) {
+    return hex(hashing().digest(bytes));
   }
 
   private static byte[] sealed(byte[] with, String text) {

@@ -22,11 +22,17 @@ public final class Ending {
   /** After the run has ended. */
   public static void forget(String run) {
     BY_RUN.remove(run);
+    Taken.forget(run);
   }
 
   static Ending ofTask() {
-    String run = TaskContext.get().getLocalProperty(RUN);
+    String run = run();
     return run == null ? new Ending() : of(run);
+  }
+
+  /** Of the query whose task this is. */
+  static String run() {
+    return TaskContext.get().getLocalProperty(RUN);
   }
 
   private static Ending of(String run) {

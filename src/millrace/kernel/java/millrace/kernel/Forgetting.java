@@ -62,6 +62,11 @@ final class Forgetting {
     return new long[] {timerMs, timerMs - LATER_MS};
   }
 
+  /** Whether two timers, set in either mode, are for the same watermark. */
+  static boolean same(long timerMs, long otherMs) {
+    return timerMs == otherMs || Math.abs(timerMs - otherMs) == LATER_MS;
+  }
+
   /** To be called by a processor that had more to do for a timer than its one key. */
   void alsoDid(int keys) {
     left -= keys;

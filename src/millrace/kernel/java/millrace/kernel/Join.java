@@ -32,7 +32,7 @@ public final class Join {
     for (int stream = 0; stream < settings.streams(); stream++) out = out.add("r" + stream, DataTypes.BinaryType);
     Column[] by = Arrays.stream(key.fieldNames()).map(functions::col).toArray(Column[]::new);
     return rows.groupBy(by).as(Lookup.exact(key), Lookup.exact(schema)).transformWithState(
-        new JoinProcessor(told, settings), TimeMode.EventTime(), OutputMode.Update(), Encoders.row(out));
+        new JoinProcessor(told, settings, key), TimeMode.EventTime(), OutputMode.Update(), Encoders.row(out));
   }
 
   /**

@@ -9,6 +9,7 @@ import org.apache.spark.sql.streaming.ExpiredTimerInfo;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.TimeMode;
 import org.apache.spark.sql.streaming.TimerValues;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -21,12 +22,15 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class JoinProcessor extends Keeper<Row, Row, Row> {
   private final JoinSettings settings;
+  private final StructType keyType;
   private transient JoinState state;
   private transient Forgetting forgetting;
+  private transient SharedTimers shared;
 
-  JoinProcessor(String told, JoinSettings settings) {
+  JoinProcessor(String told, JoinSettings settings, StructType key) {
     super(told);
     this.settings = settings;
+    keyType = key;
   }
 
   long behindUs() {
@@ -36,7 +40,8 @@ final class JoinProcessor extends Keeper<Row, Row, Row> {
   @Override
   public void init(OutputMode mode, TimeMode time) {
     forgetting = new Forgetting(this, getHandle());
-    state = new JoinState(settings, getHandle(), forgetting);
+    shared = new SharedTimers(getHandle(), forgetting, keyType, settings.rememberedUs() / 1_000);
+    state = new JoinState(settings, getHandle(), shared);
   }
 
   @Override
@@ -56,16 +61,24 @@ final class JoinProcessor extends Keeper<Row, Row, Row> {
     for (JoinRows each : fresh) each.sort();
     state.load();
     Stream<Row> made = made(fresh);
-    state.add(fresh, watermarkUs);
+    state.add(key, fresh, watermarkUs);
     return CollectionConverters.asScala(Stream.concat(late.stream(), made).iterator());
   }
 
   @Override
   public Iterator<Row> handleExpiredTimer(Row key, TimerValues timers, ExpiredTimerInfo expired) {
-    state.load();
-    state.fired(expired.getExpiryTimeInMs());
-    state.add(JoinRows.of(settings.streams()), timers.getCurrentWatermarkInMs() * 1_000);
+    long timerMs = expired.getExpiryTimeInMs();
+    long watermarkUs = timers.getCurrentWatermarkInMs() * 1_000;
+    forget(key, timerMs, watermarkUs);
+    shared.fired(key, timerMs, follower -> forget(follower, timerMs, watermarkUs));
     return CollectionConverters.asScala(List.<Row>of().iterator());
+  }
+
+  /** Of the key at hand, what is over. */
+  private void forget(Row key, long timerMs, long watermarkUs) {
+    state.load();
+    state.fired(timerMs);
+    state.add(key, JoinRows.of(settings.streams()), watermarkUs);
   }
 
   /** What has at least one fresh row in it. It is worked out as it is told: it may be far more than what is held. */

@@ -25,6 +25,13 @@ record JoinSettings(int keys, long[] firstUs, long[] lastUs, int mostInline, int
     return streams() == 2 ? middleUs : middleUs + Math.max(0, lastOfOthersUs(stream));
   }
 
+  /** For how long the row that counts longest does. */
+  long rememberedUs() {
+    long most = 0;
+    for (int stream = 0; stream < streams(); stream++) most = Math.max(most, untilUs(stream, 0));
+    return most;
+  }
+
   /** By how much a row of what is told may be behind the watermark under which it is told. */
   long behindUs() {
     long most = 0;

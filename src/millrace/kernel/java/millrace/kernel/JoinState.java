@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.StatefulProcessorHandle;
 import org.apache.spark.sql.streaming.TTLConfig;
@@ -26,8 +27,7 @@ final class JoinState {
   private record Held(long timerMs, long nextId, List<List<Part>> parts, JoinRows[] inline) {}
 
   private final JoinSettings settings;
-  private final StatefulProcessorHandle handle;
-  private final Forgetting forgetting;
+  private final SharedTimers shared;
   private final ValueState<byte[]> state;
   private final MapState<Long, byte[]> stored;
 
@@ -37,10 +37,9 @@ final class JoinState {
   private long nextId;
   private long timerMs;
 
-  JoinState(JoinSettings settings, StatefulProcessorHandle handle, Forgetting forgetting) {
+  JoinState(JoinSettings settings, StatefulProcessorHandle handle, SharedTimers shared) {
     this.settings = settings;
-    this.handle = handle;
-    this.forgetting = forgetting;
+    this.shared = shared;
     state = handle.getValueState("rows", BoundOnce.BYTES, TTLConfig.NONE());
     stored = handle.getMapState("parts", BoundOnce.LONG, BoundOnce.BYTES, TTLConfig.NONE());
   }
@@ -128,13 +127,13 @@ final class JoinState {
     return JoinRows.sorted(found, inline[stream]);
   }
 
-  /** One that was set before the key was last empty changes nothing. */
+  /** One that was set before the key was last empty changes nothing. Whom a key follows may have its timer of another mode. */
   void fired(long expiredMs) {
-    if (expiredMs == timerMs) timerMs = NO_TIMER;
+    if (Forgetting.same(expiredMs, timerMs)) timerMs = NO_TIMER;
   }
 
-  /** Keeps new rows, and lets go those that can make nothing new any more. */
-  void add(JoinRows[] fresh, long watermarkUs) {
+  /** Keeps new rows of the key at hand, and lets go those that can make nothing new any more. */
+  void add(Row key, JoinRows[] fresh, long watermarkUs) {
     long untilUs = Long.MIN_VALUE;
     for (int number = 0; number < fresh.length; number++) {
       int stream = number;
@@ -153,7 +152,7 @@ final class JoinState {
       for (Part part : parts.get(stream)) untilUs = Math.max(untilUs, settings.untilUs(stream, part.lastUs));
       if (!rows.isEmpty()) untilUs = Math.max(untilUs, settings.untilUs(stream, rows.lastUs()));
     }
-    save(untilUs);
+    save(key, untilUs);
   }
 
   private JoinRows putAway(int stream, JoinRows rows) {
@@ -164,16 +163,13 @@ final class JoinState {
     return new JoinRows();
   }
 
-  /** One timer is set at a time, for when all is over; what is over before goes with the key's next row. */
-  private void save(long untilUs) {
+  /** One timer is set at a time, which keys share, for when all is over; what is over before goes with the key's next row. */
+  private void save(Row key, long untilUs) {
     if (untilUs == Long.MIN_VALUE) {
       state.clear();
       return;
     }
-    if (timerMs == NO_TIMER) {
-      timerMs = forgetting.timerMs(Math.floorDiv(untilUs, 1_000L) + 1);
-      handle.registerTimer(timerMs);
-    }
+    if (timerMs == NO_TIMER) timerMs = shared.join(key, Math.floorDiv(untilUs, 1_000L) + 1);
     state.update(Stored.write(FORM, out -> {
       VarLong.write(timerMs, out);
       VarLong.write(nextId, out);

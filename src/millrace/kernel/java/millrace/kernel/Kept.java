@@ -10,6 +10,7 @@ import java.nio.ByteBuffer;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.json.JSONOptions;
 import org.apache.spark.sql.catalyst.json.JacksonGenerator;
 import org.apache.spark.sql.types.DataType;
@@ -95,6 +96,8 @@ public final class Kept {
       several.forEach(each -> all.add(node(each)));
       return all;
     }
+    if (value instanceof scala.collection.Seq<?> several) return node(CollectionConverters.asJava(several));
+    if (value instanceof Row row) return node(row.toSeq());
     return NODES.textNode(value.toString());
   }
 

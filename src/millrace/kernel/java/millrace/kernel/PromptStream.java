@@ -1,6 +1,7 @@
 package millrace.kernel;
 
 import java.io.IOException;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -45,6 +46,7 @@ final class PromptStream
   private static final class Reader implements SupportsRealTimeRead<InternalRow> {
     private final SupportsRealTimeRead<InternalRow> kafka;
     private final Ending ending = Ending.ofTask();
+    private final LongAdder taken = Taken.ofTask();
     private final long mostMs;
     private final long made = System.nanoTime();
 
@@ -60,7 +62,10 @@ final class PromptStream
       long endMs = Math.min(mostMs, beganMs + timeoutMs);
       for (long nowMs = beganMs; nowMs < endMs && !ending.asked(); nowMs = passedMs()) {
         RecordStatus status = kafka.nextWithTimeout(startMs, Math.min(endMs - nowMs, LOOK_MS));
-        if (status.hasRecord()) return status;
+        if (status.hasRecord()) {
+          taken.increment();
+          return status;
+        }
       }
       return RecordStatus.newStatusWithoutArrivalTime(false);
     }

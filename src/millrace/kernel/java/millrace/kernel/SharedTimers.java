@@ -48,8 +48,8 @@ final class SharedTimers {
     lists = handle.getMapState("followers", BoundOnce.LONG, Lookup.exact(list), TTLConfig.NONE());
   }
 
-  /** Lets the key at hand, `key`, be looked at when the watermark is there, or a slot later. */
-  void join(Row key, long neededMs) {
+  /** Lets the key at hand, `key`, be looked at when the watermark is there, or a slot later: by a timer of this time. */
+  long join(Row key, long neededMs) {
     long slot = slot(neededMs);
     Group group = open.get(slot);
     if (group == null || group.followers().size() >= FOLLOWERS) {
@@ -61,6 +61,7 @@ final class SharedTimers {
       Row list = RowFactory.create((Object) group.followers().toArray(Row[]::new));
       as(group.leader(), key, () -> lists.updateValue(slot, list));
     }
+    return forgetting.timerMs(slot);
   }
 
   /** Whether a timer of this time is the one of a key that may forget then. Those of keys that did not share are too. */

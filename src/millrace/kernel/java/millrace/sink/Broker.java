@@ -1,5 +1,7 @@
 package millrace.sink;
 
+import static millrace.kernel.Answer.got;
+
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -7,7 +9,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.DescribeTransactionsResult;
 import org.apache.kafka.clients.admin.ListTransactionsOptions;
@@ -15,8 +16,6 @@ import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.admin.TransactionListing;
 import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
-import org.apache.kafka.common.KafkaException;
-import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.AuthorizationException;
@@ -95,18 +94,6 @@ final class Broker implements AutoCloseable {
       if (each != null) words.add(each.metadata());
     }
     return words;
-  }
-
-  private static <T> T got(KafkaFuture<T> future) {
-    try {
-      return future.get();
-    } catch (ExecutionException failure) {
-      if (failure.getCause() instanceof RuntimeException told) throw told;
-      throw new KafkaException(failure.getCause());
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-      throw new KafkaException(stopped);
-    }
   }
 
   @Override

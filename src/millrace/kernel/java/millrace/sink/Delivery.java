@@ -74,9 +74,9 @@ public final class Delivery {
 
   private synchronized void begin(SparkSession spark) throws IOException {
     if (spark.sparkContext().conf().getBoolean("spark.speculation", false)) throw Refused.speculation();
-    if (broker == null) {
-      broker = new Broker(options);
-      timeoutMs = broker.timeoutMs();
+    if (committers == null) {
+      if (broker == null) broker = new Broker(options);
+      timeoutMs = broker.timeoutMs(); // of one that is away, nothing is known, and the next start asks again
       committers = new Committers(options, timeoutMs);
     }
     settled.clear();
@@ -250,7 +250,7 @@ public final class Delivery {
   synchronized void abort(long epoch, List<TaskWriter.Written> written) {
     begun = false;
     settled.clear();
-    if (broker == null || ledger.isPrepared(epoch)) return;
+    if (committers == null || ledger.isPrepared(epoch)) return;
     List<Transaction> open = new ArrayList<>();
     for (TaskWriter.Written each : written) if (each.transaction() != null) open.add(each.transaction());
     try {
@@ -261,10 +261,8 @@ public final class Delivery {
   }
 
   private synchronized void close() {
-    if (broker != null) {
-      broker.close();
-      committers.close();
-    }
+    if (broker != null) broker.close();
+    if (committers != null) committers.close();
     Producers.forget(options.flow());
   }
 }
