@@ -56,7 +56,8 @@ def test_what_the_rules_find_is_what_plain_python_finds(play: Callable[..., Play
     assert {each.rule for each in (found | tested).values()} == {
         "failed payments", "many payments", "much money", "impossible journey", "model", "card testing",
     }  # fmt: skip
-    assert p.late() == 0
+    # Alerts that come again are late in `suspects` if it had read them already: allowed, and known by their ids.
+    assert (p.late("alerts"), p.late("card_testing")) == (0, 0)
     counted = {row["customer"]: row["alerts"] for row in p.rows("suspects")}
     assert counted == Counter(each.customer for each in (found | tested).values())
 
