@@ -317,6 +317,14 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_taken(project: Project, 
     assert drained(project, topic="small").drained.written == 4
 
 
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_a_queue_of_one_active_consumer_is_drained_to_its_end(project: Project, kind: str) -> None:
+    queue = f"{project.queue}-{kind}"
+    rabbit.declare(project.url, queue, {"x-queue-type": kind, "x-single-active-consumer": True})
+    rabbit.put(project.url, queue, [Put(b"{}", f"m{number}") for number in range(30)])
+    assert drained(project, queue=queue).drained.written == 30
+
+
 def test_somebody_elses_queue_and_a_queue_that_is_deleted(project: Project) -> None:
     with rabbit.channel(project.url) as opened:
         opened.queue_declare("own", exclusive=True)
