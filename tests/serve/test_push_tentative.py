@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,9 @@ import millrace as mr
 from millrace.client import Client
 from millrace.config import Settings
 from millrace.views.changelog import tentative_topic
+from millrace.views.store import Store
 from millrace.views.tentative import TENTATIVE
+from millrace.views.watching import watched
 from tests.command import until
 from tests.serve.world import World, Written, serving
 
@@ -116,3 +119,29 @@ def test_what_never_became_certain_is_taken_back(world: World, speaks_first: boo
         assert "snapshot" in [each["type"] for each in client.heard[1:]]
     live.applied()
     until(lambda: pulled(world)[0] == {"north": 5, "south": 2}, "the store has it too")
+
+
+def test_who_comes_first_is_told_of_rows_that_were_tentative_before(world: World) -> None:
+    """The server heard nothing of them: nobody watched. They are in the store, and so in the snapshot."""
+    live = world.views["revenue"]
+    assert isinstance(live, Live)
+    live.tell(row("east", 7))
+    until(lambda: pulled(world) == ({"north": 1, "south": 2, "east": 7}, 1), "the store shows it")
+    with world.watch("/v1/views/revenue/changes") as client:
+        assert client.hear()["type"] == "snapshot"
+        assert "east" in orders(client.rows.values())
+        live.incarnation = 2
+        live.write(row("north", 5))
+        while orders(client.rows.values()) != {"north": 5, "south": 2}:
+            client.hear()
+
+
+def test_what_follows_a_changelog_begins_with_what_is_certain(world: World) -> None:
+    live = world.views["revenue"]
+    assert isinstance(live, Live)
+    live.tell(row("east", 7), gone=("south",))
+    until(lambda: pulled(world) == ({"north": 1, "east": 7}, 2), "the store shows it")
+    with closing(watched(world.log, Store(world.settings, "live"), "revenue")) as changes:
+        assert orders(json.loads(text) for text in next(changes).rows) == {"north": 1, "south": 2}
+    answer = world.post("/v1/query", {"sql": "SELECT count(*) AS rows FROM revenue"}).json()
+    assert answer["positions"]["revenue"]["tentative"] == 2

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from millrace.config import Endpoint, Secret, Settings
-from millrace.errors import ViewBehind, ViewStoreUnfit, ViewStoreUnreachable, ViewUnknown
+from millrace.errors import ViewBehind, ViewStoreNameTooLong, ViewStoreUnfit, ViewStoreUnreachable, ViewUnknown
 from millrace.views import named
 from millrace.views.changelog import HEAD, TAIL, Mark, row_text
-from millrace.views.store import Shape, Store, apps
+from millrace.views.store import LONGEST_NAME_BYTES, Shape, Store, apps
 
 pytestmark = pytest.mark.server
 
@@ -142,3 +142,10 @@ def test_a_store_that_is_away_is_said(own: Settings) -> None:
 def test_a_row_keeps_every_digit_of_its_text() -> None:
     text = '{"a": 12.500, "source": ",\\"source\\":"}'
     assert row_text(f'{HEAD}{text}{TAIL}{{"lsn": 1, "ts_ms": 2}}}}'.encode()) == text
+
+
+def test_an_app_whose_schema_would_be_cut_off_is_refused(own: Settings) -> None:
+    own, limit_bytes = replace(own, prefix=""), LONGEST_NAME_BYTES - len("millrace__read")
+    assert Store(own, "a" * limit_bytes).schema == f"millrace_{'a' * limit_bytes}"
+    with pytest.raises(ViewStoreNameTooLong, match=f"a name of at most {limit_bytes} bytes"):
+        Store(own, "a" * (limit_bytes + 1))

@@ -23,6 +23,12 @@ class ViewKeyRepeated(UserError):
     fix = "choose key columns that tell its rows apart, or group by them; then `millrace run --fresh {view}`"
 
 
+class ViewStoreNameTooLong(UserError):
+    code = "MR-VIEW-STORE-NAME-TOO-LONG"
+    text = "the app {app!r} has views, and PostgreSQL would cut the name of its schema in the view store off"
+    fix = "give the app a name of at most {limit_bytes} bytes, counting the project's prefix"
+
+
 class ViewStoreUnfit(UserError):
     code = "MR-VIEW-STORE-UNFIT"
     text = "the view store does not take the view {view!r}: {reason}"

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import CancelledError
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace.errors import MillraceError, ViewUnfilled
@@ -29,17 +29,20 @@ _LEAST_S, _MOST_S = 0.5, 10.0
 _SAME_S = 5.0
 # The store may be a little behind the changelog of a view that was defined anew.
 _SHAPE_S, _HANDED_S = 20.0, 60.0
+# By so much the clock of who tells tentative rows may be behind that of who writes marks.
+_CLOCKS = timedelta(seconds=5)
 
 _logger = logging.getLogger("millrace.serve")
 
 
 @dataclass
 class _Place:
-    """Up to where a feed has read its changelog."""
+    """Up to where a feed has read its changelog, and when the epoch began that ends there."""
 
     topic: str
     epoch: int
     ends: dict[int, int]
+    at: datetime
 
 
 class Feed(threading.Thread):
@@ -54,6 +57,7 @@ class Feed(threading.Thread):
         self._place: _Place | None = None
         self._uncertain = Uncertain()
         self._listening: Listening | None = None
+        self.in_real_time = False
         # Of a view in real time: a snapshot of before this epoch may have rows that never became certain.
         self.least_epoch = -1
         self._known: tuple[str, Shape] | None = None
@@ -62,10 +66,6 @@ class Feed(threading.Thread):
         self._ended.set()
         if self._listening is not None:
             self._listening.end()
-
-    @property
-    def in_real_time(self) -> bool:
-        return self._listening is not None
 
     def guess(self) -> list[Batch]:
         """What whoever begins to watch is told beside the changes: all that is tentative now."""
@@ -97,9 +97,7 @@ class Feed(threading.Thread):
         marks = marks_topic(self.view)
         first = max(self._log.topics.offsets(marks)[0][1] - _MARKS, 0)
         looked = time.monotonic()
-        if self._listening is None and self._log.topics.exists(tentative_topic(self.view)):
-            self._listening = Listening(self.view, self._log, self._loop, self._guessed)
-            self._listening.start()
+        self.in_real_time = self._log.topics.exists(tentative_topic(self.view))
         with (
             closing(self._log.ranges(self.view)) as ranges,
             closing(self._log.reader(marks, first, follow=True, stop=self._ended).batches()) as batches,
@@ -112,7 +110,9 @@ class Feed(threading.Thread):
                     looked = time.monotonic()
                     if self._log.topics.identity(self.view) != topic:
                         return
+                    self.in_real_time = self._log.topics.exists(tentative_topic(self.view))
                 self._take(topic, ranges, whole)
+                self._listen()
 
     def _take(self, topic: str, ranges: Ranges, marks: list[Mark]) -> None:
         """At first the last mark alone, with what came not long before it: whoever was away while this server was down
@@ -127,7 +127,18 @@ class Feed(threading.Thread):
             records = [_raw(each) for each in ranges.between(before, mark.ends)]
             act = self._publish(topic, mark, before, records, begins)
             asyncio.run_coroutine_threadsafe(act, self._loop).result(_HANDED_S)
-            self._place = _Place(topic, mark.epoch, dict(mark.ends))
+            self._place = _Place(topic, mark.epoch, dict(mark.ends), _began(mark))
+
+    def _listen(self) -> None:
+        """When there is a mark: what was told of the epochs up to it is certain, or never was."""
+        if self._listening is None and self.in_real_time and self._place is not None:
+            self._listening = Listening(self.view, self._log, self._loop, self._guessed, self._told_since)
+            self._listening.start()
+            self._listening.catch_up()  # before the next mark, which may say of some of it that it never was
+
+    def _told_since(self) -> datetime:
+        place = self._place
+        return (datetime.now(UTC) if place is None else place.at) - _CLOCKS
 
     def _remembered(self, mark: Mark) -> dict[int, int]:
         held = self._log.topics.offsets(self.view)
@@ -143,11 +154,10 @@ class Feed(threading.Thread):
             Change(raw.partition, raw.offset, key, row) for raw, (key, row) in zip(records, rows, strict=True)
         )
         lsn = None if mark.database is None else lsn_text(mark.lsn)
-        at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
         if begins:
             self.channel.begin(topic)
         self.trouble = None
-        self.channel.publish(Epoch(Reached(mark.epoch, lsn, at, topic, dict(mark.ends)), before, changes))
+        self.channel.publish(Epoch(Reached(mark.epoch, lsn, _began(mark), topic, dict(mark.ends)), before, changes))
         if self._uncertain.certain(mark.epoch, {change.key for change in changes}):
             self._begin_again(mark.epoch)
 
@@ -179,6 +189,10 @@ class Feed(threading.Thread):
             if time.monotonic() > deadline:
                 raise ViewUnfilled(view=self.view)
             await asyncio.sleep(_LEAST_S)
+
+
+def _began(mark: Mark) -> datetime:
+    return datetime.fromtimestamp(mark.at_ms / 1000, UTC)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from millrace.errors import QueryRefused, QueryTooLarge, QueryTooSlow, QueryUnsa
 from millrace.serve import waiting
 from millrace.serve.reading import Pool, Reading, told
 from millrace.sinks.postgres import sentence
-from millrace.views.store import LONGEST_NAME_BYTES, POSITIONS, url_of
+from millrace.views.store import POSITIONS, READER, TENTATIVE, url_of
 
 STATEMENT_MS = 5_000
 CONNECTIONS = 4
@@ -94,7 +94,9 @@ class Queries:
     async def _answered(self, connection: psycopg.AsyncConnection[Any], text: str, most_rows: int) -> Answer:
         await connection.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         schema = self._reading.schema
-        positions = sql.SQL("SELECT view, lsn::text, epoch, at FROM {}").format(sql.Identifier(schema, POSITIONS))
+        positions = sql.SQL("SELECT view, lsn::text, epoch, at, {} FROM {} p").format(
+            sql.SQL(TENTATIVE), sql.Identifier(schema, POSITIONS)
+        )
         reached = await (await connection.execute(positions)).fetchall()
         # The query is the client's own, whatever it is: nothing but the role and the transaction has to hold it.
         query = f"SELECT row_to_json(q.*)::text FROM (\n{text}\n) q LIMIT {int(most_rows) + 1}"  # noqa: S608
@@ -110,7 +112,10 @@ class Queries:
                 rows.append(row[0])
                 if len(rows) > most_rows:
                     break
-        told = {view: {"lsn": lsn, "epoch": epoch, "at": at.isoformat()} for view, lsn, epoch, at in reached}
+        told = {
+            view: {"lsn": lsn, "epoch": epoch, "at": at.isoformat(), **({"tentative": tentative} if tentative else {})}
+            for view, lsn, epoch, at, tentative in reached
+        }
         return Answer(tuple(rows[:most_rows]), len(rows) > most_rows, told)
 
     async def _opened(self) -> Pool:
@@ -127,7 +132,7 @@ class Queries:
             return self._settings.views_read.url.reveal()
         if self._settings.views.url is not None:
             raise QueryUnsafe(reason="the view store is yours, and its only URL may write", schema=self._reading.schema)
-        role = f"{self._reading.schema}_read"[:LONGEST_NAME_BYTES]
+        role = f"{self._reading.schema}{READER}"
         owner = url_of(self._settings)
         with told(""):
             async with await psycopg.AsyncConnection.connect(owner, autocommit=True) as connection:

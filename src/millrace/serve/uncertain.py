@@ -1,8 +1,8 @@
 """Of a view in real time, what was told since its last mark: pushed at once, and again to whoever comes meanwhile.
 
-What holds: every key of which a tentative row was pushed is told again, by the changes of the epoch that makes it
-certain. What was pushed by a flow that was killed is not: with the next epoch all who watch begin again, with a
-snapshot of a store that has it.
+What holds: every key of which a tentative row was pushed, or was in a snapshot, is told again, by the changes of the
+epoch that makes it certain. What was pushed by a flow that was killed is not: with the next epoch all who watch begin
+again, with a snapshot of a store that has it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -21,9 +23,9 @@ from millrace.log.following import Following
 from millrace.serve.epochs import Change, Epoch, Filter
 from millrace.serve.reading import Reached
 from millrace.views.changelog import tentative_topic
-from millrace.views.tentative import GATHER_S, Told, newest
+from millrace.views.tentative import GATHER_S, Told
 
-_HANDED_S = 60.0
+_HANDED_S, _CAUGHT_UP_S = 60.0, 10.0
 
 _logger = logging.getLogger("millrace.serve")
 
@@ -57,7 +59,11 @@ class Uncertain:
     def add(self, told: Told, changes: Collection[tuple[str, str | None]]) -> Guess | None:
         """What to push of these. What another incarnation told stays known: whoever heard it has to hear more."""
         self._incarnation = max(self._incarnation, told.incarnation)
-        if told.incarnation < self._incarnation or told.epoch <= self._epoch:
+        if told.epoch <= self._epoch:
+            return None
+        if told.incarnation < self._incarnation:
+            for key, row in changes:  # a snapshot may have had it
+                self._told.setdefault(key, (told, row))
             return None
         self._told.update({key: (told, row) for key, row in changes})
         return Guess(told.epoch, changes)
@@ -87,9 +93,15 @@ class Listening(Following):
         log: Log,
         loop: asyncio.AbstractEventLoop,
         take: Callable[[Told, Records], Coroutine[Any, Any, None]],
+        since: Callable[[], datetime],
     ) -> None:
         super().__init__(f"tentative {view}")
-        self._view, self._log, self._loop, self._take = view, log, loop, take
+        self._view, self._log, self._loop, self._take, self._since = view, log, loop, take, since
+        self._caught_up = threading.Event()
+
+    def catch_up(self) -> None:
+        """Waits until it has handed over what was told before it began."""
+        self._caught_up.wait(_CAUGHT_UP_S)
 
     def failed(self, error: Exception) -> None:
         if isinstance(error, MillraceError):
@@ -99,15 +111,23 @@ class Listening(Following):
 
     def follow(self) -> None:
         told_in = tentative_topic(self._view)
-        reader = self._log.reader(told_in, "latest", follow=True, stop=self.ended, gather_s=GATHER_S)
+        # From the last mark on: the store shows what was told since, also before anybody listened.
+        reader = self._log.reader(told_in, self._since(), follow=True, stop=self.ended, gather_s=GATHER_S)
+        missing = {number: last for number, (_, last) in reader.held.items() if reader.begins[number] < last}
         with closing(reader.batches()) as batches:
+            if not missing:
+                self._caught_up.set()
             for messages in batches:
-                last = newest(messages)
                 found: dict[Told, Records] = {}
                 for message in messages:
                     told, value = Told.of(message), message.value()
-                    if told.incarnation == last:
-                        found.setdefault(told, []).append((message.key().decode(), value and value.decode()))
-                for told in sorted(found):
+                    found.setdefault(told, []).append((message.key().decode(), value and value.decode()))
+                # The last incarnation first: what one of before it has told is not pushed any more.
+                for told in sorted(found, key=lambda each: (-each.incarnation, each.epoch)):
                     act = self._take(told, found[told])
                     asyncio.run_coroutine_threadsafe(act, self._loop).result(_HANDED_S)
+                for message in messages:
+                    if message.offset() + 1 >= missing.get(message.partition(), math.inf):
+                        del missing[message.partition()]
+                if not missing:
+                    self._caught_up.set()

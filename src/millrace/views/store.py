@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from millrace import local
 from millrace.config import Settings
-from millrace.errors import MillraceError, ViewBehind, ViewStoreUnfit, ViewStoreUnreachable, ViewUnknown, nearest
+from millrace.errors import (
+    MillraceError,
+    ViewBehind,
+    ViewStoreNameTooLong,
+    ViewStoreUnfit,
+    ViewStoreUnreachable,
+    ViewUnknown,
+    nearest,
+)
 from millrace.sinks.postgres import connect, sentence
 from millrace.views.changelog import Mark, lsn_number, lsn_text, postgres_type
 from millrace.views.types import Type
@@ -37,6 +45,8 @@ _AT_ONCE = 5_000
 # PostgreSQL cuts longer names off, and two that begin alike would be one.
 LONGEST_NAME_BYTES = 63
 _LOOK_S = 0.05
+# The role that may read a schema has its name, and this behind it.
+READER = "_read"
 _PREFIX, _INDEX, _NEXT, _UNDO = "millrace_", "millrace_by_", "millrace_next_", "millrace_undo_"
 
 
@@ -71,7 +81,11 @@ class Position:
 
 
 def schema_of(settings: Settings, app: str) -> str:
-    return f"{_PREFIX}{settings.named(app)}"
+    """Two names that are alike up to where PostgreSQL cuts them off would be one schema."""
+    name, limit_bytes = settings.named(app), LONGEST_NAME_BYTES - len(f"{_PREFIX}{READER}")
+    if len(name.encode()) > limit_bytes:
+        raise ViewStoreNameTooLong(app=app, limit_bytes=limit_bytes)
+    return f"{_PREFIX}{name}"
 
 
 def apps(settings: Settings) -> list[str]:
@@ -386,10 +400,14 @@ class Store:
         told = json.loads(held[0][0])
         return certain_rows(self, view, [name for name, _ in told["columns"]], told["key"])
 
-    def texts(self, view: str, limit: int | None = None) -> tuple[list[str], Position]:
-        """A view's rows as PostgreSQL writes them in JSON, at most so many, and the position, all of one moment."""
+    def texts(self, view: str, limit: int | None = None, *, certain: bool = False) -> tuple[list[str], Position]:
+        """A view's rows as PostgreSQL writes them in JSON, at most so many, and the position, all of one moment; with
+        tentative rows or, if only what is `certain` is asked for, without."""
         with self._moment(view) as (connection, position):
-            statement = self._sql("SELECT row_to_json(t.*)::text FROM {table} t LIMIT %s", view)
+            rows = (
+                self._certain(connection, view) if certain and position.tentative else self._sql("TABLE {table}", view)
+            )
+            statement = self._sql("SELECT row_to_json(t.*)::text FROM ({rows}) t LIMIT %s", rows=rows)
             return [text for (text,) in connection.execute(statement, (limit,))], position
 
     @contextlib.contextmanager

@@ -32,7 +32,8 @@ class Changes:
 def watched(log: Log, store: Store, view: str, *, stop: threading.Event | None = None) -> Iterator[Changes]:
     """First all rows of the view, then the changes of each epoch, without end unless `stop` is set; of epochs that
     came at once, those of the last of them."""
-    rows, position = store.texts(view)
+    # Tentative rows are not in the changelog, which would never take one back.
+    rows, position = store.texts(view, certain=True)
     store.close()
     yield Changes(position.lsn, tuple(rows), ())
     marks, ends, epoch = marks_topic(view), dict(position.ends), position.epoch
