@@ -55,7 +55,7 @@ bench-capture: setup ## captures against Debezium with its defaults and against 
 bench-nexmark: setup ## Nexmark: Millrace against Flink SQL and against PySpark by hand (EVENTS=4000000)
 	@$(BIN)/python -m bench.nexmark --events $(or $(EVENTS),4000000)
 
-bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink (RATES=200,2000 SHAPES=keyed EPOCHS=10; IDLE=120: the CPU of flows that wait)
+bench-latency: setup ## Kafka to Kafka in milliseconds: real time, epochs, Flink; about two hours (RATES=200,2000,10000 SHAPES=keyed EPOCHS=10 ENDS=10; IDLE=120: the CPU of flows that wait)
 	@$(BIN)/python -m bench.latency $(if $(RATES),--rates $(RATES)) $(if $(SHAPES),--shapes $(SHAPES)) $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ENDS),--ends $(ENDS)) $(if $(ENGINES),--engines $(ENGINES)) $(if $(IDLE),--idle $(IDLE))
 
 bench-fraud: setup ## from a payment to its alert, in real time, against Flink (RATE=1000 CARDS=100000 SECONDS=120 EPOCH=60)
