@@ -88,8 +88,8 @@ torture: setup ## random changes and random kills of Connect, Kafka and PostgreS
 scale: setup ## one key with a million rows, and a million keys: what a row costs, and memory. ROWS=1000000 by default
 	@$(BIN)/python -m tests.kernel.scale --rows $(or $(ROWS),1000000)
 
-crash: setup ## the crash matrix: each process killed at each place, many times; goes on where it was. SEEDS=20 by default
-	@$(BIN)/python -m tests.crash.matrix --seeds $(or $(SEEDS),20) $(if $(MINUTES),--minutes $(MINUTES)) $(CELLS)
+crash: setup ## the crash matrix: each process killed at each place, many times; goes on where it was. SEEDS=20 by default (CELLS="SINK_ OWED_": parts of their names; CHAIN=16 MINUTES=60)
+	@$(BIN)/python -m tests.crash.matrix --seeds $(or $(SEEDS),20) $(if $(CHAIN),--chain $(CHAIN)) $(if $(MINUTES),--minutes $(MINUTES)) $(CELLS)
 
 bench-sinks: setup ## each sink against the bare bulk client of its system, and what each guarantee costs
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python redis && $(BIN)/python -m bench.sinks.kafka && $(BIN)/python -m bench.sinks.stores && $(BIN)/python -m bench.sinks.guarantees

@@ -3,8 +3,9 @@
     python -m tests.crash.matrix --seeds 20        (make crash SEEDS=20)
 
 A result is written as soon as it is there (`--results`); what is there already is not done again, so a run that was
-interrupted goes on. Cells of a chain that failed are tried again one by one. Ends with a table. The keyed operators of
-the kernel against their models (`tests.kernel.crash`) are a line of it.
+interrupted goes on. Ctrl-C takes away the chain at hand, which nobody judged, and ends with the table so far. Cells of
+a chain that failed are tried again one by one. Ends with a table. The keyed operators of the kernel against their
+models (`tests.kernel.crash`) are a line of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -236,6 +238,23 @@ def _work(args: argparse.Namespace, book: Book, say: Callable[[str], None]) -> N
         local.down(settings)
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C, or being asked to end, counts once: what follows it is taking away, and not to be cut off as well."""
+
+    def interrupted(*_: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: None)  # not SIG_IGN, which servers that are started again would have too
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupted) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("cells", nargs="*", help="only those whose name contains one of these")
@@ -248,12 +267,17 @@ def main() -> int:
     args = parser.parse_args()
     # As `tests/conftest.py` does, and for the same reason: no JVM here lives long enough for the second compiler.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-    book = Book(args.results)
-    _work(args, book, lambda text: print(text, flush=True))
+    book, interrupted = Book(args.results), False
+    try:
+        with _interruptible():
+            _work(args, book, lambda text: print(text, flush=True))
+    except KeyboardInterrupt:
+        interrupted = True
+        print("interrupted: the same command goes on where it was", flush=True)
     print(book.table())
     bad = [each for each in book.results.values() if not each.ok]
     print(json.dumps({"crash": "matrix", "runs": len(book.results), "failed": len(bad)}))
-    return 1 if bad else 0
+    return 128 + signal.SIGINT if interrupted else 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -157,6 +157,13 @@ class Mill:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.canary = self.canary or f"canary-{os.urandom(6).hex()}"
         self.servers = Servers(self.settings, self.folder)
+        try:
+            self._make()
+        except BaseException:
+            self.servers.close()
+            raise
+
+    def _make(self) -> None:
         bootstrap = local.address(self.settings, "kafka")
         kafka = replace(self.settings.kafka, bootstrap=bootstrap)
         self.log = Log(replace(self.settings, folder=self.folder, prefix=self.name, kafka=kafka))

@@ -38,7 +38,8 @@ class Servers:
             local.up(self.settings, (name,))
             return
         words = [sys.executable, "-m", "tests.sinks.receiver", str(self.port), str(self.posts)]
-        self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        # Not of the terminal's: Ctrl-C is for who ends it.
+        self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
         until(lambda: _answers(self.port), "the receiver")
 
     def down(self, name: str) -> None:

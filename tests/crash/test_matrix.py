@@ -5,7 +5,10 @@ A mill is fed all the time, dies at each of the places, is started again, and in
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +20,7 @@ import pytest
 import millrace
 from millrace.config import Settings
 from tests.crash.cells import CELLS, Cell
-from tests.crash.matrix import Book, chain, chains, run
+from tests.crash.matrix import OPERATORS, Book, Result, chain, chains, main, run
 from tests.crash.mill import FLOWS, Mill, servers_of
 from tests.rotation import today
 
@@ -116,6 +119,43 @@ def test_an_error_that_nobody_foresaw_is_a_fault_and_its_trace_is_kept(monkeypat
     (result,) = chain(MILL, ["a"], 1)
     assert "NoSuchProcess" in result.faults[0]
     assert "in judged" in result.trace
+
+
+@pytest.mark.usefixtures("cells")
+def test_ctrl_c_ends_with_the_table_so_far_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(_: Any, __: Any, seed: int, names: list[str], **___: Any) -> list[Result]:
+        ran.append(names)
+        if len(ran) == 2:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)  # again, while it takes away
+                ran.append(["taken away"])
+        return [Result(name, seed) for name in names]
+
+    monkeypatch.setattr("tests.crash.matrix.run", run)
+    monkeypatch.setattr("tests.crash.matrix.local", SimpleNamespace(held=nullheld, down=lambda _: None))
+    book = tmp_path / "book.jsonl"
+    words = ["matrix", "--seeds", "1", "--chain", "1", "--results", str(book)]
+    monkeypatch.setattr("sys.argv", words)
+    before = signal.getsignal(signal.SIGINT)
+    assert main() == 130
+    assert ran[-1] == ["taken away"]
+    assert "| sinks | 1 of 3 | 1 |" in capsys.readouterr().out
+    assert main() == 0
+    assert ran[3:].count(ran[0]) == 0
+    assert ran[3:].count(ran[1]) == 1
+    assert set(Book(book).results) == {(name, 1) for name in ("a", "b", "c", OPERATORS)}
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+@contextlib.contextmanager
+def nullheld(*_: Any, **__: Any) -> Iterator[None]:
+    yield
 
 
 @pytest.mark.server
