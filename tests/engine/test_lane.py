@@ -20,7 +20,7 @@ from millrace.engine.held import Held
 from millrace.engine.lane import Lane
 from millrace.engine.owed import Owed
 from millrace.engine.standing import Standing
-from millrace.errors import EpochOther, SinkUnreachable, Where
+from millrace.errors import EpochOlder, EpochOther, SinkUnreachable, Where
 from millrace.flow import App
 from millrace.serve.metrics import metrics
 from millrace.sinks import Epoch, Feed, Guarantee, Refuse, Sink, Writer, due
@@ -142,6 +142,23 @@ def test_epochs_that_at_most_once_gives_up_are_counted(
         assert lost() == count
     assert flow.sink.given == wrote(0, 3), "what was given up is not tried again"
     assert not flow.lane.standing().owed_epochs
+    flow.lane.end()
+
+
+def test_at_most_once_other_records_under_an_old_number_are_refused_and_not_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Flow(spark, tmp_path, "at most once")
+    flow.sink.opened.set()
+    for number in (0, 1, 5):  # in between somebody asked for at least once
+        flow.epoch(number, f"[{number}]")
+    # An older copy of the checkpoint, or a new one: its numbers are those of before, its records are not.
+    with pytest.raises(EpochOther):
+        flow.epoch(5, "[6]")
+    with pytest.raises(EpochOlder):
+        flow.epoch(1, "[1]")
+    flow.epoch(5, "[5]")
+    assert flow.sink.given == wrote(0, 1, 5)
     flow.lane.end()
 
 

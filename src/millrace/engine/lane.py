@@ -30,7 +30,7 @@ from millrace.failpoint import FailPoint
 from millrace.flow import Delivery
 from millrace.log import Log
 from millrace.sinks.contract import Feed, Writer
-from millrace.sinks.ledger import Epoch, FileLedger
+from millrace.sinks.ledger import Epoch, FileLedger, due
 from millrace.sinks.tasks import reason_of
 
 # How long a flow waits for a sink that fails to take an epoch, and for one that neither fails nor ends: a large epoch
@@ -294,12 +294,15 @@ class Lane(threading.Thread):
             self._changed.notify_all()
 
     def _skips(self, epoch: Epoch) -> bool:
-        """With at most once an epoch is written down before it is tried: whatever then happens, it is not again."""
+        """With at most once an epoch is written down before it is tried: whatever then happens, it is not again. One of
+        other records under an old number is refused. Numbers may be left out: while more was asked for, none is written
+        down."""
         if self.delivery.guarantee != "at most once":
             return False
         begun = FileLedger(self._folder / BEGUN)
         held = begun.held()
-        if held is not None and held.number >= epoch.number:
+        left_out = held is None or epoch.number > held.number + 1
+        if not left_out and not due(self.delivery.name, epoch, held, self.delivery.where):
             return True
         begun.write(epoch)
         return False
