@@ -85,6 +85,12 @@ class FilesTaken(UserError):
     fix = "name another folder, or move that one away"
 
 
+class FilesForeign(UserError):
+    code = "MR-FILES-FOREIGN"
+    text = "sink {sink!r} cannot tell which epoch it wrote last: {path} has no {ledger} that can be read"
+    fix = "move it away if it is not of this sink; otherwise put it back as a whole, from a copy"
+
+
 class SinkTableUnfit(UserError):
     code = "MR-SINK-TABLE-UNFIT"
     text = "sink {sink!r} cannot write to the table {table!r}: {reason}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millrace.config import Settings
 from millrace.disk import sync, sync_alone, write_whole
-from millrace.errors import FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
+from millrace.errors import FilesForeign, FilesTaken, OptionInvalid, SinkColumnUnfit, SinkFailed, caller
 from millrace.failpoint import FailPoint
 from millrace.sinks.contract import DIFF, VERSION, Feed, Guarantee, Refuse, Sink, Writer, sink_name
 from millrace.sinks.ledger import Entry, Epoch, due, entry_text
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "json")
 EPOCH, LEDGER, DRAFTS = "epoch=", "_ledger.json", "_drafts"
+_NAMED = re.compile(rf"{EPOCH}(0|[1-9][0-9]*)")
 
 
 def files(path: str, *, format: Literal["parquet", "json"] = "parquet", name: str | None = None) -> Files:  # noqa: A002
@@ -111,7 +113,7 @@ class FilesWriter(Writer):
         draft.rmdir()
 
     def _held(self) -> Entry | None:
-        entry = entry_in(self._root)
+        entry = entry_in(self._root, self._sink)
         if entry is not None and entry.flow != self._flow:
             raise FilesTaken(sink=self._sink.name, path=self._root, flow=entry.flow, where=self._sink.where)
         return None if entry is None else entry.entry
@@ -133,10 +135,14 @@ def kept(feed: Feed) -> list[str]:
     return [*feed.columns.names, *((DIFF, VERSION) if feed.signed else ())]
 
 
-def entry_in(root: Path) -> Epoch | None:
-    """The last epoch that is there."""
-    numbers = [int(path.name[len(EPOCH) :]) for path in root.glob(f"{EPOCH}*")]
-    if not numbers:
+def entry_in(root: Path, sink: Files) -> Epoch | None:
+    """The last epoch that is there. Folders that are called otherwise are somebody else's, and passed over."""
+    found = {int(name[1]): path for path in root.glob(f"{EPOCH}*") if (name := _NAMED.fullmatch(path.name))}
+    if not found:
         return None
-    told = json.loads((root / f"{EPOCH}{max(numbers)}" / LEDGER).read_text(encoding="utf-8"))
-    return Epoch(told["flow"], int(told["epoch"]), str(told["ranges"]))
+    last = found[max(found)]
+    try:
+        told = json.loads((last / LEDGER).read_text(encoding="utf-8"))
+        return Epoch(told["flow"], int(told["epoch"]), str(told["ranges"]))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError) as error:
+        raise FilesForeign(sink=sink.name, path=last, ledger=LEDGER, where=sink.where) from error

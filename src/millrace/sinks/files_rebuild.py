@@ -42,7 +42,7 @@ class FilesRebuilding(Rebuilding):
         return self._site.feed.signed and bool(self._site.key)
 
     def held(self) -> Entry | None:
-        found = entry_in(self._root)
+        found = entry_in(self._root, self._sink)
         return None if found is None else found.entry
 
     def begin(self, epoch: Epoch) -> Writer:
