@@ -74,6 +74,31 @@ def test_nothing_is_blamed_while_all_is_well(line: Line) -> None:
     assert second_stream.guarantee == "exactly once"
 
 
+def test_a_topic_has_the_guarantee_of_its_flow_and_not_what_its_stream_alone_asked_for(tmp_path: Path) -> None:
+    app = mr.App("shared")
+    items = app.table("items", "id long", key="id")
+
+    @app.stream(items, key="id", schema="id long")
+    def one(rows: Any) -> Any:
+        return rows
+
+    @app.stream(items, key="id", schema="id long", delivery="exactly once")
+    def two(rows: Any) -> Any:
+        return rows
+
+    alone = app.table("alone", "id long", key="id")
+    alone.to(mr.files("out"))
+    graph = app.graph()
+    histories = Histories(graph, Settings(tmp_path))
+    found = map_of(graph, Seen(histories.flows, None), BEGAN)
+    told = {(node.kind, node.name): node.guarantee for node in found.nodes}
+    assert told["stream", "one"] == told["stream", "two"] == "exactly once", "they are written together"
+    assert {flow: history.flow.guarantee for flow, history in histories.flows.items()} == {
+        "items": "exactly once",
+        "alone": None,
+    }
+
+
 def test_a_slow_flow_is_the_cause_and_those_behind_it_are_late(line: Line) -> None:
     slow = {"last": {"epoch": 3, "epoch_ms": 100, "lag_records": 5_000, "lag_s": 60.0}}
     look(line.histories, "first", "running", **slow)

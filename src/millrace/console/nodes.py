@@ -264,9 +264,7 @@ def _figures(node: Node, history: History | None, topic: TopicLook | None, seen:
 
 def _flow_figures(node: Node, history: History, seen: Seen) -> dict[str, Any]:
     look = history.look
-    guarantee = node.guarantee if isinstance(node, Delivery) else history.flow.delivery
-    if isinstance(node, Stream):
-        guarantee = node.delivery
+    guarantee = node.guarantee if isinstance(node, Delivery) else history.flow.guarantee
     if look is None:
         return {"word": "unknown", "guarantee": guarantee}
     runs = look.state in RUNNING

@@ -94,7 +94,7 @@ def figures(history: History) -> list[tuple[str, str]]:
         ("late rows", words.count(look.told.get("late"))),
         ("dead rows", words.count(look.told.get("dead"))),
         ("starts again", words.count(look.told.get("restarts"))),
-        ("delivery", history.flow.delivery),
+        ("delivery", history.flow.guarantee or words.NOTHING),
     ]
 
 

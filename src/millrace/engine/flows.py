@@ -17,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-FACTS = (*COLUMNS, "rows_out_per_s", "error", "trouble", "sinks", "pid", "host", "since")
+FACTS = (*COLUMNS, "rows_out_per_s", "error", "trouble", "guarantee", "sinks", "pid", "host", "since")
 
 
 def flows(settings: Settings) -> list[dict[str, Any]]:
@@ -81,6 +81,7 @@ def _flow(app: str, folder: Path, told: dict[str, Any]) -> dict[str, Any]:
         "owed": sum(sink["owed_epochs"] for sink in (told.get("sinks") or {}).values()) or None,
         "error": told.get("error"),
         "trouble": told.get("trouble"),
+        "guarantee": told.get("guarantee"),
         "sinks": told.get("sinks"),
         "pid": holder.pid if holder else None,
         "host": holder.host if holder else None,

@@ -64,6 +64,11 @@ class Flow:
         return next(each for each in TOPIC_GUARANTEES if each in asked)
 
     @property
+    def guarantee(self) -> TopicGuarantee | None:
+        """That of the topics that it writes; None where it writes none. Its sinks have their own."""
+        return self.delivery if self.streams or self.view is not None else None
+
+    @property
     def where(self) -> Where:
         if self.view is not None:
             return self.view.where

@@ -163,7 +163,7 @@ class Run:
             name = self.settings.named(self.graph.app)
             self.spark = session(self.settings, self.master, name, self.slots_wanted())
         self._waiting = Waiting(self.planned, once=self.once, unread=self._unread, busy=self._busy)
-        self.standings = {flow.name: Standing.new(flow.name) for flow in self.planned}
+        self.standings = {flow.name: Standing.new(flow.name, flow.guarantee) for flow in self.planned}
         if not self.trial:
             self._places.start()
             self._keeping.begin(self.spark)

@@ -60,7 +60,7 @@ class Standing:
 
     `heard` is when it last gave a sign: it was started, an epoch ended, or it looked and found nothing new. `error` is
     the sentence of its last failure, `restarts` how often it was started again, `trouble` what is wrong while it runs,
-    `sinks` how those that it writes stand.
+    `sinks` how those that it writes stand, `guarantee` is that of the topics that it writes, None where it writes none.
     """
 
     flow: str
@@ -82,11 +82,12 @@ class Standing:
     sinks: Mapping[str, SinkStanding] = field(default_factory=dict)
     left_out: int = 0
     under_way: int | None = None
+    guarantee: str | None = None
 
     @classmethod
-    def new(cls, flow: str) -> Standing:
+    def new(cls, flow: str, guarantee: str | None = None) -> Standing:
         now = _now()
-        return cls(flow, "waiting", now, now)
+        return cls(flow, "waiting", now, now, guarantee=guarantee)
 
     def after(self, progress: Progress) -> Standing:
         """One epoch later."""
