@@ -16,9 +16,11 @@ import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.admin.TransactionListing;
 import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.AuthorizationException;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.TransactionalIdNotFoundException;
 
 /** What the driver asks Kafka for besides commits: how transactions stand, to end some, and what a group has noted. */
@@ -31,6 +33,8 @@ final class Broker implements AutoCloseable {
 
   private final Admin admin;
   private final SinkOptions options;
+  /** The last note, until somebody has looked at what came of it. */
+  private KafkaFuture<Void> last;
 
   Broker(SinkOptions options) {
     this.options = options;
@@ -81,11 +85,25 @@ final class Broker implements AutoCloseable {
     return ids;
   }
 
-  /** A word for each partition of a topic, kept with a consumer group that nobody reads with. Nobody waits for it. */
+  /**
+   * A word for each partition of a topic, kept with a consumer group that nobody reads with. Nobody waits for it: why it
+   * was not taken is told when the next is to be noted. That makes up for one that will pass.
+   */
   void note(String group, Map<TopicPartition, Long> ends, String word) {
     Map<TopicPartition, OffsetAndMetadata> noted = new HashMap<>();
     ends.forEach((partition, end) -> noted.put(partition, new OffsetAndMetadata(end, word)));
-    admin.alterConsumerGroupOffsets(group, noted);
+    tellLost();
+    last = admin.alterConsumerGroupOffsets(group, noted).all();
+  }
+
+  private void tellLost() {
+    KafkaFuture<Void> asked = last;
+    last = null;
+    try {
+      if (asked != null) got(asked);
+    } catch (RetriableException passes) {
+      // The next says more.
+    }
   }
 
   Set<String> noted(String group) {
