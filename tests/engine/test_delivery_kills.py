@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from millrace.testing.plugin import JAVA_OPTIONS
 from tests.crash.supervisor import Points, Supervised
@@ -108,3 +110,37 @@ def test_killed_at_every_point_it_delivers_each_record_once_and_in_order(
     assert all(told == sorted(set(told)) for told in counts.values()), counts
     assert {key: told[-1] for key, told in counts.items()} == {f"k{key}": total // KEYS for key in range(KEYS)}
     assert held_back(project, "copied") == held_back(project, "counted") == 0
+
+
+@pytest.mark.turn(1, 2)
+def test_what_an_attempt_left_open_that_was_lost_with_its_executor_is_ended_after_the_epoch(
+    project: Project, folder: Path, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """Readers of committed records would wait for it until the flow's next start."""
+    supervised = Supervised(folder, Points(tmp_path / "points"))
+
+    def copied() -> set[int]:
+        return {record.json()["id"] for record in project.log.read("copied")}
+
+    write(project, 0)
+    supervised.start("run", "--only", "copied")
+    try:
+        until(lambda: project.log.topics.exists("copied") and copied() == set(range(PART)), "the first epoch", 300)
+        options = {
+            "bootstrap.servers": project.log.address,
+            "transactional.id": f"{project.settings.named('once')}.copied.0.3",
+            "transaction.timeout.ms": 900_000,  # longer than anybody waits here
+        }
+        lost = Producer({**options, "log_level": 0})
+        lost.init_transactions(30)
+        lost.begin_transaction()
+        lost.produce(project.log.topics.outside("copied"), b"never", partition=0)
+        lost.flush()
+        assert held_back(project, "copied") > 0
+        write(project, PART)  # of whose first task the first attempt fails: the one that counts has another slot
+        until(lambda: copied() == set(range(2 * PART)), "the second epoch, and the end of what was lost", 300)
+        until(lambda: held_back(project, "copied") == 0, "the end of what was lost")
+        assert supervised.stop() == 0, supervised.said()
+    finally:
+        if supervised.process is not None:
+            supervised.kill()
