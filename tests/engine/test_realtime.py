@@ -389,6 +389,12 @@ def joined(events: DataFrame, others: DataFrame) -> DataFrame:
     return mr.join(events, others, on="id", within=("0 seconds", "1 minute"), how="left")
 
 
+def joined_in_full(events: DataFrame, others: DataFrame) -> DataFrame:
+    found = events.where("id > 0")
+    found = mr.join(found, others, on="id", within=("0 seconds", "1 minute"), how="full")
+    return found.where("key IS NOT NULL").select("id", "key")
+
+
 def named(events: DataFrame) -> DataFrame:
     return events.select(F.udf(str.upper, useArrow=False)("key").alias("key"))
 
@@ -409,7 +415,8 @@ def in_order(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("body", "inputs", "emit", "named", "line"),
     [
-        (joined, 2, None, "a join of two streams by Spark", None),
+        (joined, 2, None, "a join of two streams by Spark", 1),
+        (joined_in_full, 2, None, "a join of two streams by Spark", 2),
         (named, 1, None, "the Python function upper", 1),
         (in_sessions, 1, "updates", "Spark's session_window", None),
         (told_once, 1, "final", "an aggregate that is told once", None),

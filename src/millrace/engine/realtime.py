@@ -19,6 +19,7 @@ from millrace.engine.sources import PROMPT
 from millrace.engine.viewed import plan_of
 from millrace.errors import RealTimeRefused, SlotsTooFew, Where
 from millrace.flow import Changes, Stream, Table, Topic, View
+from millrace.flow.operators import noted_lines
 from millrace.kernel.calling import operator
 from millrace.log import Log
 from millrace.views.steps import Aggregate, Consolidate, Distinct, Join, Top
@@ -101,7 +102,7 @@ def settled(records: DataFrame) -> DataFrame:
 
 def refuse(stream: Stream, result: DataFrame) -> None:
     """Refuses what Spark would find out only when the first epoch is planned, and in its own words. By the line of the
-    operation where one of its columns tells it, otherwise by that of the stream."""
+    operation where one of its columns tells it, or we made it, otherwise by that of the stream."""
     for node in _nodes(analyzed(result)):
         operation = _hindrance(stream, node)
         if operation is not None:
@@ -199,8 +200,9 @@ def _is_python(expression: Any) -> bool:
 
 def _line(node: Any) -> Where | None:
     """Of a Python function that of its call; otherwise any of the operation's own."""
+    ours = next((where for made, where in noted_lines() if analyzed(made).equals(node)), None)
     paths = sorted(expressions(node), key=lambda path: not _is_python(path[-1]))
-    return next((line for path in paths if (line := line_of(path)) is not None), None)
+    return ours or next((line for path in paths if (line := line_of(path)) is not None), None)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

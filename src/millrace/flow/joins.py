@@ -33,7 +33,7 @@ from millrace.flow import lateness
 from millrace.flow.columns import WATERMARK, named, time_of
 from millrace.flow.late import Late, drop
 from millrace.flow.nodes import caller
-from millrace.flow.operators import note
+from millrace.flow.operators import note, note_line
 from millrace.flow.time import Duration, duration_ms
 from millrace.kernel import join as kernel
 from millrace.kernel.calling import quoted
@@ -96,6 +96,7 @@ def join(
         # Said explicitly because Spark 4.3 takes two nulls for equal in a full join of streams (not of batches).
         fits = fits & (_of(_LEFT, key) == _of(_RIGHT, key)) & _of(_LEFT, key).isNotNull()
     joined = left.join(right, fits, {"inner": "inner", "left": "left_outer", "full": "full_outer"}[how])
+    note_line(joined, where)
     return joined.select(
         *(
             F.coalesce(_of(_LEFT, name), _of(_RIGHT, name)).alias(name)

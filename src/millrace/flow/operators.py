@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from millrace.errors import Where
 
 # What Spark makes up anew each time: ids of columns, of watermarked ones, of nodes and objects, of variables in
 # lambdas, and of the DataFrame that observes something.
@@ -27,6 +33,7 @@ class Operator:
 
 
 _noted: ContextVar[list[Operator] | None] = ContextVar("noted", default=None)
+_lines: ContextVar[list[tuple[DataFrame, Where]] | None] = ContextVar("lines", default=None)
 
 
 def note(state: str, manner: str) -> None:
@@ -38,11 +45,23 @@ def note(state: str, manner: str) -> None:
         noted.append(Operator(MADE_UP.sub("", words), manner))
 
 
+def note_line(made: DataFrame, where: Where) -> None:
+    """That of a step of Spark's own which we made: its columns are not the user's, so Spark does not know it."""
+    lines = _lines.get()
+    if lines is not None:
+        lines.append((made, where))
+
+
+def noted_lines() -> tuple[tuple[DataFrame, Where], ...]:
+    return tuple(_lines.get() or ())
+
+
 @contextmanager
 def noting() -> Iterator[list[Operator]]:
     noted: list[Operator] = []
-    token = _noted.set(noted)
+    token, lines = _noted.set(noted), _lines.set([])
     try:
         yield noted
     finally:
         _noted.reset(token)
+        _lines.reset(lines)
