@@ -451,6 +451,25 @@ def test_too_few_slots_are_told_with_the_number(project: Project, spark: SparkSe
         pass
 
 
+def test_slots_of_another_run_on_the_same_spark_are_taken(project: Project, spark: SparkSession) -> None:
+    project.log.topics.create("events", partitions=2)
+    other = App("other")
+    wide = other.topic("wide", EVENTS, time="at", lateness="1 minute", partitions=14, ahead=None)
+
+    @other.stream(wide, key="id", mode="realtime", epoch=EPOCH)
+    def copied(rows: DataFrame) -> DataFrame:
+        return rows
+
+    with (
+        Run(app_of(), project.settings, spark=spark, only=["doubled"]),
+        pytest.raises(SlotsTooFew, match=r"needs 14 slots .* 2 are taken"),
+        Run(other, project.settings, spark=spark),
+    ):
+        pass
+    with Run(other, project.settings, spark=spark):  # it has let them go
+        pass
+
+
 def test_every_step_with_a_key_needs_slots_too(project: Project, spark: SparkSession) -> None:
     project.log.topics.create("events", partitions=10)
     shuffled = int(str(spark.conf.get("spark.sql.shuffle.partitions")))

@@ -89,8 +89,8 @@ class Together:
         self._begun: list[Run] = []
 
     def begin(self) -> None:
-        """The session, which needs no server. It has slots for all that is in real time: each run counts only its own
-        when it starts a flow."""
+        """The session, which needs no server, with slots for all that is in real time: each run would take only as many
+        as its own flows need."""
         spark = self.settings.spark
         slots = slots_declared(self._planned, partitions(spark.master, spark.revealed()))
         self._spark = session(self.settings, None, self.settings.named("demo"), slots)

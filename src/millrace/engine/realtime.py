@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,12 +30,16 @@ SPARE = 2
 # Shuffle partitions of a flow that begins in real time, unless they are configured: each takes a slot at every keyed
 # step and lengthens the pause at an epoch's end, and with one for each slot of `local[N]` there would never be enough.
 MOST_SHUFFLED = 4
-# Of a flow whose function nobody has called yet: as many as a chain of operators has in the worst case we know of.
+# Of a flow whose function nobody has called yet: as many as a chain of operators has in the worst case we know of. One
+# with more is refused with the number (and docs/guide/realtime.md, and the error, say four).
 _SHUFFLES_GUESSED = 4
 
 # The first epochs are short and grow up to the flow's own: see `FirstEpochs.java`.
 FIRST_EPOCH_MS = 1_000
 DAY_MS = 86_400_000
+
+# Of flows in real time, by their folders: a process has one Spark, whatever runs share it.
+_taken: dict[Path, int] = {}
 
 # For a query's tasks alone. Each of them makes some twenty projections when it starts, for its states and its sink, and
 # Spark writes the source of a class for each: rows wait for it. The stages of the plan stay generated code, which is
@@ -160,14 +165,24 @@ def _shuffles(view: View, log: Log) -> int:
     )
 
 
-def check_slots(spark: SparkSession, flow: Flow, needed: int, taken: int) -> None:
-    """Too few, and Spark would not start its tasks."""
+def check_slots(spark: SparkSession, flow: Flow, needed: int) -> None:
+    """Too few, and Spark would not start its tasks. Those of other runs on the same Spark are taken too."""
+    taken = sum(_taken.values())
     context: Any = spark.sparkContext._jsc.sc()
     there = context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())
     if needed + taken + 1 > there:  # one for what is not in real time
         raise SlotsTooFew(
             flow=flow.name, needed=needed, taken=taken, there=there, whole=needed + taken + SPARE, where=flow.where
         )
+
+
+def take_slots(folder: Path, count: int) -> None:
+    """For the flow of this folder, until it lets them go. One that reads what is there first will need them soon."""
+    _taken[folder] = count
+
+
+def let_slots_go(folder: Path) -> None:
+    _taken.pop(folder, None)
 
 
 def _hindrance(stream: Stream, node: Any) -> str | None:

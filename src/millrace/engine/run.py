@@ -435,7 +435,6 @@ class Run:
             fresh=fresh,
             trigger=self.trigger,
             replay=self.replay,
-            slots_taken=sum(each.slots for each in self.flows.values()),
             owes=not self.trial,
             has_read=self._waiting.take_read(flow),
         )

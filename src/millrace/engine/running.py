@@ -145,7 +145,8 @@ class RunningFlow:
         return self.first and not self.active and self.failure() is None
 
     def release(self, wait_s: float = END_S) -> None:
-        """Lets go of what it holds, its sinks first: another run may write them when the lock is free."""
+        """Lets go of what it holds, its sinks before its lock: another run may write them when that is free."""
+        realtime.let_slots_go(self.folder)
         if self.sinks is not None:
             self.sinks.end(wait_s)
         if self.settling is not None:
@@ -197,14 +198,13 @@ def start(
     fresh: Collection[str] = (),
     trigger: str = TRIGGER,
     replay: Replay | None = None,
-    slots_taken: int = 0,
     owes: bool = True,
     has_read: bool = False,
 ) -> tuple[RunningFlow, Path | None]:
     """Starts one flow. Streams that are to begin afresh forget their checkpoint: it is set aside, and its new place
-    returned; of a flow with several readers only those begin again, with the table as it is. `slots_taken` are those
-    that others hold. With `owes`, a sink whose server is away does not stop the flow. One in real time that has to read
-    what is there first does that, and ends, unless it `has_read`."""
+    returned; of a flow with several readers only those begin again, with the table as it is. With `owes`, a sink
+    whose server is away does not stop the flow. One in real time that has to read what is there first does that, and
+    ends, unless it `has_read`."""
     settings = log.settings
     folder = definition.folder_of(settings, app, flow.name)
     lock, made = acquire(spark, folder, flow.name), None
@@ -223,7 +223,7 @@ def start(
         first = flow.view is not None and realtime.runs_so(flow, log, once=once) and not has_read
         made = planned(spark, flow, log, app, once=once, replay=replay, owes=owes, first=first)
         if made.slots or made.slots_later:
-            realtime.check_slots(spark, flow, made.slots or made.slots_later, slots_taken)
+            realtime.check_slots(spark, flow, made.slots or made.slots_later)
         if made.slots and not has_read and realtime.reads_first(made.new.kept):
             first = True
             made = planned(spark, flow, log, app, replay=replay, owes=owes, first=True)
@@ -261,6 +261,7 @@ def start(
         flow, made.sources, folder, lock, query, log_path, made.topic_sink, made.slots, made.sinks, first, settling,
         outsized,
     )  # fmt: skip
+    realtime.take_slots(folder, made.slots or made.slots_later)
     return running, aside
 
 
