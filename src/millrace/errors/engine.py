@@ -108,7 +108,8 @@ class SlotsTooFew(UserError):
     code = "MR-SLOTS-TOO-FEW"
     text = "flow {flow!r} needs {needed} slots to run in real time, {taken} are taken, and Spark has {there}"
     fix = (
-        "run on `--master 'local[*]'`, which has as many as are needed, or on at least {whole}, for example "
+        "run on `--master 'local[*]'`, which has enough for four operators with a key in each flow, or on at least "
+        "{whole}, for example "
         "`--master local[{whole}]` (slots are threads, not cores)"
     )
 
