@@ -457,6 +457,8 @@ def test_a_record_that_is_not_understood_is_told(spark: SparkSession, tmp_path: 
         ({"order": "at"}, "a whole number, which a timestamp is not"),
         ({"captured": True, "lateness": "1 second", "order": "price"}, "a log has an order"),
         ({"renamed": "corrected"}, "rename that column"),
+        ({"captured": True, "changed": True, "lateness": "1 second"}, "as the function was given it"),
+        ({"captured": True, "changed": True}, "'a stream whose rows have no time'"),
     ],
 )
 def test_what_cannot_be_asked(spark: SparkSession, tmp_path: Path, given: dict[str, Any], says: str) -> None:
@@ -466,6 +468,8 @@ def test_what_cannot_be_asked(spark: SparkSession, tmp_path: Path, given: dict[s
         events = spark.createDataFrame([], events.schema)
     if given.pop("now", False):
         table = lookups.offer(spark.createDataFrame([], table.schema), lookups.Known(ITEMS))
+    if given.pop("changed", False):
+        table = table.drop("__diff").where("price > 0")
     if "renamed" in given:
         events = events.withColumn(given.pop("renamed"), F.lit(1))
     with pytest.raises(OptionInvalid, match=says):

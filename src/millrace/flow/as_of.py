@@ -23,7 +23,7 @@ from millrace.errors import OptionInvalid, Where, nearest
 from millrace.flow import lateness as lateness_
 from millrace.flow import leaving
 from millrace.flow.as_of_batch import batch
-from millrace.flow.columns import named, refuse_key, taken_out, time_of
+from millrace.flow.columns import WATERMARK, named, refuse_key, taken_out, time_of
 from millrace.flow.histories import TOPIC, kept_of
 from millrace.flow.late import Late
 from millrace.flow.lookups import KINDS, How, Known, kept_type, key_of, keyed, keys_as, known_of
@@ -118,6 +118,12 @@ def as_of(
             remedy = 'say how long after its commit a change may come, for example "5 seconds"'
             raise asked.refused("lateness", lateness, remedy)
         return _captured(events, at, table, known, key, lateness_ms, asked)
+    if table.isStreaming and not any(WATERMARK in field.metadata for field in table.schema):
+        remedy = (
+            "a captured table as the function was given it (what is to be changed or left out of its rows comes "
+            "after), or rows of a topic with a time"
+        )
+        raise asked.refused("table", "a stream whose rows have no time", remedy)
     if lateness_ms is not None and table.isStreaming:
         raise asked.refused("lateness", lateness, "leave it out: the table's topic says it")
     return _stream(events, at, table, key, deleted, times[1], order, asked)
