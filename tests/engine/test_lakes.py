@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +64,34 @@ def test_a_flow_has_the_version_of_its_start(play: Begin) -> None:
     p.lake(products, PRODUCTS, [{"id": 1, "name": "black tea"}])  # type: ignore[arg-type]
     p.restart()
     p.expect("named", [{"id": 15, "name": "black tea"}])
+
+
+def test_a_table_of_the_lake_has_a_past_for_as_of_at_a_standstill_and_as_it_flows(play: Begin) -> None:
+    app, columns = App("shop"), "item long, price long, at timestamp"
+    times: Any = {"time": "at", "lateness": "0 seconds", "ahead": None}
+    orders = app.topic("orders", "id long, item long, at timestamp", **times)
+    still, flowing = app.lake("prices"), app.lake("offers", columns, **times)
+
+    @app.stream(orders, still, key="id")
+    def priced(o: DataFrame, p: DataFrame) -> DataFrame:
+        return mr.as_of(o, p, on="item", emit="final", late=mr.late.drop())
+
+    @app.stream(orders, flowing, key="id")
+    def offered(o: DataFrame, p: DataFrame) -> DataFrame:
+        return mr.as_of(o, p, on="item", emit="updates", late=mr.late.drop())
+
+    def at(second: int) -> str:
+        return f"2026-01-01T00:00:{second:02}Z"
+
+    prices = [{"item": 1, "price": price, "at": at(second)} for price, second in ((7, 0), (8, 10), (9, 20))]
+    asked = [{"id": second, "item": 1, "at": at(second)} for second in (5, 10, 19, 30)]
+    found = [{"id": second, "price": price} for second, price in ((5, 7), (10, 8), (19, 8), (30, 9))]
+    p = play(app)
+    p.lake(still, columns, prices)
+    p.feed(flowing, prices)
+    p.feed(orders, [*asked, {"id": 31, "item": 2, "at": at(31)}])
+    p.expect("priced", [*found, {"id": 31, "price": None}])
+    p.expect("offered", [*found, {"id": 31, "price": None}])
 
 
 def test_a_version_that_is_named_and_tables_that_are_not_there(play: Begin, tmp_path: Path) -> None:
