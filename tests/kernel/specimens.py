@@ -24,9 +24,10 @@ import millrace as mr
 from millrace.errors import Where
 from millrace.flow.places import compiled
 from millrace.model import dedup, lookback, match, sketches, top, windows
+from millrace.testing.checkpoints import forget_commit
 from tests.kernel import beside, chains, epochs, nearly
 from tests.kernel.epochs import SECOND, hopping
-from tests.kernel.parts import LAG_S, Event, Part, Twin, us
+from tests.kernel.parts import LAG_S, Event, Part, Twin, us, write
 
 SCHEMA = "id long, key string, at timestamp, ends timestamp, amount long, price decimal(8,2), item string"
 RECORDS = "topic string, key string, value string, partition int, offset long, timestamp timestamp"
@@ -73,6 +74,16 @@ class Specimen:
         rows = self.frame(spark, folder, of_millrace=of_millrace)
         writer = rows.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
         return writer.foreachBatch(keep).trigger(availableNow=True).start()
+
+    def crashed(self, spark: SparkSession, folder: Path, parts: list[Part]) -> None:
+        """Reads half of them, loses the last commit, and does that epoch again and the rest."""
+        half = (len(parts) + 1) // 2
+        for first, end in ((0, half), (half, len(parts))):
+            for number in range(first, end):
+                write(folder, number, parts[number])
+            self.start(spark, folder).awaitTermination()
+            if end == half:
+                forget_commit(folder / "checkpoint")
 
     def faults(self, folder: Path, parts: list[Part]) -> list[str]:
         """Where the rows of an epoch are not the model's."""

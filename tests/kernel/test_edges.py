@@ -20,7 +20,7 @@ from millrace.kernel import signed
 from millrace.model import latest
 from millrace.model import signed as bags
 from tests.kernel.chains import CHAINS
-from tests.kernel.parts import LAG_S, START, Event, Part, Twin, changed, us, write
+from tests.kernel.parts import LAG_S, START, Event, Part, Twin, changed, us
 from tests.kernel.specimens import SECOND, SPECIMENS, Specimen
 from tests.rotation import todays
 
@@ -69,9 +69,7 @@ def test_what_is_just_met_and_clocks_that_jump(spark: SparkSession, tmp_path: Pa
     if name in CHAINS:  # they ask for numbers without gaps
         first = parts[0].events[0].id
         parts = [Part([e._replace(id=e.id - first + 1) for e in part.events], part.changes) for part in parts]
-    for number, part in enumerate(parts):
-        write(tmp_path, number, part)
-    SPECIMENS[name].start(spark, tmp_path).awaitTermination()
+    SPECIMENS[name].crashed(spark, tmp_path, parts)
     assert SPECIMENS[name].faults(tmp_path, parts) == []
 
 
@@ -145,15 +143,37 @@ def _signed_twin() -> Twin:
     return Twin(None, epoch)
 
 
-def _as_of(rows: DataFrame, records: DataFrame) -> DataFrame:
-    found = SPECIMENS["as_of"].build(rows.withColumn("long", F.repeat("item", F.lit(LONG))), records)
-    return found.where(F.length("long") == LONG)
+def long_rows(plain: Specimen) -> Specimen:
+    """Events that are long by a column which nobody asks for: their item is what is looked for."""
+
+    def build(rows: DataFrame, records: DataFrame) -> DataFrame:
+        found = plain.build(rows.withColumn("long", F.repeat("item", F.lit(LONG))), records)
+        return found.where(F.length("long") == LONG)
+
+    return replace(plain, build=build)
+
+
+def long_names(plain: Specimen) -> Specimen:
+    """A table's rows that are long."""
+    more = "x" * LONG
+
+    def build(rows: DataFrame, records: DataFrame) -> DataFrame:
+        text = F.regexp_replace(F.col("value").cast("string"), '("name": "[^"]*)', f"$1{more}")
+        return plain.build(rows, records.withColumn("value", text.cast("binary")))
+
+    def shown(row: Row) -> Any:
+        found = plain.shown(row)
+        assert all(more in each for each in found[1:] if isinstance(each, str)), "all but a key"
+        return [each.replace(more, "") if isinstance(each, str) else each for each in found]
+
+    return replace(plain, build=build, shown=shown)
 
 
 LONGER = ("lookback", "match", "players", "latest", "window", "session", "slices", "sketches", "top")
 LARGE = {
     **{name: long_texts(SPECIMENS[name]) for name in LONGER},
-    "as_of": replace(SPECIMENS["as_of"], build=_as_of),
+    **{name: long_rows(SPECIMENS[name]) for name in ("as_of", "versions", "join")},
+    **{name: long_names(SPECIMENS[name]) for name in ("lookup", "table")},
     "signed": Specimen(_signed, _signed_row, _signed_twin),
 }
 
@@ -161,7 +181,5 @@ LARGE = {
 @pytest.mark.parametrize("name", todays(list(LARGE), 1))
 def test_state_of_megabytes(spark: SparkSession, tmp_path: Path, name: str) -> None:
     parts = large()
-    for number, part in enumerate(parts):
-        write(tmp_path, number, part)
-    LARGE[name].start(spark, tmp_path).awaitTermination()
+    LARGE[name].crashed(spark, tmp_path, parts)
     assert LARGE[name].faults(tmp_path, parts) == []

@@ -28,7 +28,7 @@ from millrace.kernel.calling import unpacked
 from millrace.model import as_of, joins, latest
 from millrace.model import signed as bags
 from tests.kernel.beside import paired
-from tests.kernel.parts import START, TABLE, Event, Part, Twin, us, write
+from tests.kernel.parts import START, TABLE, Event, Part, Twin, us
 from tests.kernel.specimens import SECOND, SPECIMENS, Specimen
 from tests.rotation import seeded, todays
 
@@ -261,9 +261,7 @@ KEYED = {**BY_KEY, **OF_BOTH}
 @pytest.mark.parametrize("name", todays(list(KEYED), 2))
 def test_keys_of_every_type_are_told_apart_as_sql_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
     parts = made(seeded(name))
-    for number, part in enumerate(parts):
-        write(tmp_path, number, part)
-    KEYED[name].start(spark, tmp_path).awaitTermination()
+    KEYED[name].crashed(spark, tmp_path, parts)
     assert KEYED[name].faults(tmp_path, parts) == []
     assert len(first_alike()) == len(cases()) - 3
 
