@@ -236,26 +236,6 @@ def test_a_checkpoint_from_an_older_copy_is_refused(driver: Driver, tmp_path: Pa
     assert Counter(again.values()) == Counter(range(3 * ROWS)) + Counter(range(ROWS))
 
 
-def test_why_an_epoch_could_not_be_noted_is_told_at_the_next(driver: Driver, until: Callable[..., None]) -> None:
-    """Here somebody reads with the group: then Kafka takes no note. Without one an older copy would not be known."""
-    from confluent_kafka import Consumer
-
-    options = {"bootstrap.servers": driver.log.address, "group.id": f"{driver.name}.delivered", "log_level": 0}
-    reader = Consumer(options)
-    try:
-        reader.subscribe([driver.log.topics.outside(OUT)])
-        until(lambda: reader.poll(0.2) is None and reader.assignment(), "a reader in the group")
-        driver.write(0)
-        with pytest.raises(FlowFailed, match="UnknownMemberId"):
-            driver.write(1)
-    finally:
-        reader.close()
-    # What was delivered stays so.
-    for epoch in range(4):
-        driver.write(epoch) if epoch else driver.begin()
-    assert driver.has(4)
-
-
 def places(log: Log, group: str) -> list[Any]:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
