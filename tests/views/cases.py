@@ -87,7 +87,9 @@ EXPRESSIONS = (
     # days and moments
     *_listed("""
     d + 1 ; d - 31 ; d - date '2024-01-01' ; d + interval '1 month' ; a + interval '1 month' ;
-    a - interval '1 month 1 day 01:00' ; a + interval '1 year' ; z + interval '36 hours' ; a::date ;
+    a - interval '1 month 1 day 01:00' ; a + interval '1 year' ; a + interval '1 day 12:00' ;
+    a - interval '-1 day +12:00' ; a + interval '1.5 days -2 hours' ; a + interval '2 mons 3 days ago' ;
+    date '2024-01-05'::timestamp ; z + interval '36 hours' ; a::date ;
     d::timestamp ; z AT TIME ZONE 'UTC' ; a AT TIME ZONE 'UTC' ; extract(year FROM d) ; extract(quarter FROM d) ;
     extract(month FROM a) ; extract(week FROM d) ; extract(day FROM a) ; extract(doy FROM d) ;
     extract(dow FROM d) ; extract(isodow FROM a) ; extract(hour FROM a) ; extract(minute FROM a) ;

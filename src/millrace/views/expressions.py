@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from millrace.errors import nearest
 from millrace.views import literals, types
+from millrace.views.intervals import interval
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import NOW, Call, Ref, Term, Value, cast
 from millrace.views.types import BOOLEAN, DATE, INTEGER, NUMERIC, TEXT, TIMESTAMP, UNKNOWN, Type
@@ -356,13 +357,18 @@ def _collate(self: Resolver, node: exp.Expression) -> Term:
     return cast(term, replace(term.type, collation="C"))
 
 
+_INTERVAL = "write INTERVAL '1 day 2 hours'"
+
+
 def _interval(self: Resolver, node: exp.Expression) -> Term:
-    written = node.this.this if isinstance(node.this, exp.Literal) else ""
+    only(node, "this", "unit")
     unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        refuse(node, "an interval from one unit to another is not supported in a view", _INTERVAL)
     try:
-        return Value(literals.interval(str(written), "" if unit is None else str(unit.this)), types.INTERVAL)
+        return Value(interval(node.this.this, "" if unit is None else unit.this), types.INTERVAL)
     except ValueError:
-        refuse(node, "an interval that is not understood", "write INTERVAL '1 day 2 hours'")
+        refuse(node, "an interval that is not understood", _INTERVAL)
 
 
 def _subquery(self: Resolver, node: exp.Expression) -> Term:

@@ -15,6 +15,7 @@ from millrace.errors import nearest
 from millrace.views import functions, spans, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, found, paired
+from millrace.views.dialect import Written
 from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column
 from millrace.views.ordering import limit_of, ordering, position
 from millrace.views.refusal import Refused, only, refuse
@@ -53,7 +54,7 @@ def parsed(sql: str) -> Any:
     """One SELECT, or what is made of several; without any table known."""
     try:
         _looked_over(sql)
-        statements = [each for each in sqlglot.parse(sql, read="postgres") if each is not None]
+        statements = [each for each in sqlglot.parse(sql, read=Written) if each is not None]
     except SqlglotError as error:
         told: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
         at = (told["line"], told["col"]) if told.get("line") else None
@@ -70,7 +71,7 @@ def parsed(sql: str) -> Any:
 
 def _looked_over(sql: str) -> None:
     """Refuses words that the parser takes for others."""
-    tokens = sqlglot.tokenize(sql, read="postgres")
+    tokens = sqlglot.tokenize(sql, read=Written)
     for token, following in zip(tokens, [*tokens, None][1:], strict=True):
         at = (token.line, token.col - len(token.text) + 1)
         is_called = following is not None and following.text == "("
