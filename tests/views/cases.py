@@ -74,7 +74,7 @@ EXPRESSIONS = (
     substring(t, 0, 3) ; substring(t, -1, 3) ; substring(t from 2) ; substring(t, 2, 1) ; left(t, 2) ; trim(t) ;
     trim(leading from t) ; trim(trailing from t) ; replace(t, 'a', 'bb') ; replace(t, '', 'x') ;
     position('b' in t) ; strpos(t, '') ; lower(t COLLATE "C") ; upper(t COLLATE "C") ; concat(t, null, v) ;
-    t LIKE 'a%' ; t LIKE '_' ; t LIKE '%🐉%' ; t LIKE '_a%' ; v::varchar(1) ; t::char(2) ; i::text ;
+    t LIKE 'a%' ; t LIKE '_' ; t LIKE '%🐉%' ; t LIKE '_a%' ; v::varchar(1) ; t::char(2) ; t::char ; i::text ;
     i::varchar(2) ; b::text ; t < 'b' COLLATE "C" ; greatest(t COLLATE "C", v) ; v = 'ab' ; '12'::integer + i ;
     coalesce(v, 'none') ; t = v
     """),

@@ -9,11 +9,15 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import TokenType
 
+# Under which a node of the parser's keeps the name that a function was called by.
+CALLED = "called"
 _UNITS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
 class Written(Postgres):
     """For `read=`; what is printed is PostgreSQL's."""
+
+    ORIGINAL_NAME_META_KEY = CALLED
 
     class Parser(PostgresParser):
         def _parse_interval(self, *_: object, **__: object) -> Any:

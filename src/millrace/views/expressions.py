@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from millrace.errors import nearest
 from millrace.views import literals, types
+from millrace.views.dialect import CALLED
 from millrace.views.intervals import interval
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import NOW, Call, Ref, Term, Value, cast
@@ -88,14 +89,18 @@ class Resolver:
     clock: bool = False
 
     def term(self, node: exp.Expression) -> Term:
+        called = str(node.meta.get(CALLED, "")).lower()
+        if called and called not in _FUNCTIONS:  # nvl(), which the parser takes for coalesce()
+            refuse(node, f"{called}() is not supported in a view")
         if isinstance(node, AGGREGATES) or _is_anonymous_aggregate(node):
             if self.aggregate is None:
                 refuse(node, "an aggregate is not allowed here", "compute it in a subquery in FROM, or ask in HAVING")
             return self.aggregate(node)
-        for kind in type(node).__mro__:
-            if kind in _READERS:
-                return _READERS[kind](self, node)
-        refuse(node, f"{_word(node)} is not supported in a view")
+        # Not of its superclasses: for the parser concat_ws() is a kind of concat().
+        reader = _READERS.get(type(node))
+        if reader is None:
+            refuse(node, f"{_word(node)} is not supported in a view")
+        return reader(self, node)
 
     def terms(self, nodes: Sequence[exp.Expression]) -> list[Term]:
         return [self.term(node) for node in nodes]
@@ -254,6 +259,7 @@ def negated(term: Term) -> Term:
 
 
 def _not(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
     return negated(self.condition(node.this))
 
 
@@ -272,6 +278,8 @@ def _in(self: Resolver, node: exp.Expression) -> Term:
     if node.args.get("query") is not None:
         refuse(node, "IN (SELECT …) is supported where it stands alone or beside AND in WHERE", "write a join")
     only(node, "this", "expressions", "negate")
+    if not node.expressions:
+        refuse(node, "IN of nothing", "write false")
     this = self.term(node.this)
     found: Term = Value(False, BOOLEAN)
     for place, each in enumerate(node.expressions):
@@ -302,11 +310,13 @@ def _case(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _coalesce(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expressions")
     values, shared = self.alike(node, [node.this, *node.expressions])
     return Call("coalesce", tuple(values), shared)
 
 
 def _nullif(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression")
     first = self.term(node.this)
     equal = compared(node, "=", first, self.term(node.expression))
     assert isinstance(equal, Call)
@@ -325,9 +335,9 @@ def _has_operator(one: Type, other: Type) -> bool:
 
 def _column(self: Resolver, node: exp.Expression) -> Term:
     assert isinstance(node, exp.Column)
+    only(node, "this", "table")
     if isinstance(node.this, exp.Star):
         refuse(node, "* is supported in the list of a SELECT and in count(*)")
-    only(node, "this", "table")
     return self.scope.find(node)
 
 
@@ -336,7 +346,13 @@ def _literal(self: Resolver, node: exp.Expression) -> Term:
     return Value(node.this, UNKNOWN) if node.is_string else literals.number(node)
 
 
+def _inside(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
+    return self.term(node.this)
+
+
 def _neg(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         found = literals.number(node.this)
         if found.value == 2**31 or found.value == 2**63:
@@ -349,6 +365,7 @@ def _neg(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _collate(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression")
     term = settle(node, self.term(node.this), TEXT)
     if not term.type.is_text:
         refuse(node, f"{term.type} has no collation")
@@ -404,6 +421,15 @@ def _word(node: exp.Expression) -> str:
 
 Reader: TypeAlias = Callable[[Resolver, exp.Expression], Term]
 
+# As PostgreSQL calls what is read here.
+_FUNCTIONS = {
+    "abs", "array_agg", "avg", "bool_and", "bool_or", "btrim", "ceil", "ceiling", "char_length", "character_length",
+    "coalesce", "concat", "count", "current_date", "current_time", "current_timestamp", "date_trunc", "every",
+    "floor", "greatest", "least", "left", "length", "localtime", "localtimestamp", "lower", "ltrim", "max", "min",
+    "mod", "now", "nullif", "position", "replace", "round", "row_number", "rtrim", "stddev", "stddev_pop",
+    "stddev_samp", "strpos", "substr", "substring", "sum", "trim", "trunc", "upper", "var_pop", "var_samp",
+    "variance",
+}  # fmt: skip
 AGGREGATES = (
     exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.Stddev, exp.StddevSamp,
     exp.StddevPop, exp.Variance, exp.VariancePop, exp.ArrayAgg, exp.Filter, exp.GroupConcat, exp.AggFunc,
@@ -419,7 +445,7 @@ _READERS: dict[Any, Reader] = {
     exp.Literal: _literal,
     exp.Boolean: lambda _, node: Value(bool(node.this), BOOLEAN),
     exp.Null: lambda _, node: Value(None, UNKNOWN),
-    exp.Paren: lambda self, node: self.term(node.this),
+    exp.Paren: _inside,
     exp.Add: _binary("+"),
     exp.Sub: _binary("-"),
     exp.Mul: _binary("*"),
