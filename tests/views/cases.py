@@ -123,6 +123,9 @@ AGGREGATES = _listed("""
 
 # The first rows of groups, and what is among the rows of a subquery; nulls on either side.
 FIRST_ROWS = _listed("""
+    SELECT DISTINCT ON (1) i, id FROM x ORDER BY i, id ;
+    SELECT DISTINCT ON (i) i AS id, id AS i FROM x ORDER BY i, x.id ;
+    SELECT DISTINCT ON (r) i AS r, id FROM x ORDER BY 1, id ;
     SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, id DESC ;
     SELECT DISTINCT ON (i, b) i, b, id, t FROM x ORDER BY i DESC NULLS LAST, b, n DESC, id ;
     SELECT DISTINCT ON (i % 2) id, i FROM x WHERE i IS NOT NULL ORDER BY i % 2, i, id ;
@@ -134,6 +137,11 @@ FIRST_ROWS = _listed("""
         WHERE rn BETWEEN 2 AND 3 AND id > 1
 """)
 AMONG = _listed("""
+    SELECT id FROM x WHERE i IN (SELECT DISTINCT ON (b) j + 5 FROM x ORDER BY b, id) ;
+    SELECT id FROM x WHERE EXISTS (SELECT count(*) FROM x WHERE i = 99) ;
+    SELECT id FROM x WHERE NOT EXISTS (SELECT max(i) FROM x WHERE i = 99) ;
+    SELECT id FROM x WHERE EXISTS (SELECT count(*) FROM x WHERE id > 99 GROUP BY b) ;
+    SELECT id FROM x WHERE EXISTS (SELECT y.*, x.i, (SELECT max(id) FROM x) FROM x AS y WHERE y.i = x.j) ;
     SELECT id FROM x WHERE i = ANY (SELECT j FROM x) ;
     SELECT id FROM x WHERE i = ANY (SELECT y.j FROM x AS y WHERE y.id <> x.id) ;
     SELECT id FROM x WHERE i = SOME (SELECT s FROM x) AND NOT b ;

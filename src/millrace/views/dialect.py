@@ -14,6 +14,10 @@ CALLED = "called"
 _UNITS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
+def _set(node: exp.Expression) -> list[str]:
+    return [name for name, part in node.args.items() if part]
+
+
 class Written(Postgres):
     """For `read=`; what is printed is PostgreSQL's."""
 
@@ -40,6 +44,14 @@ class Written(Postgres):
                     return self._parse_column_ops(self.expression(exp.Cast(this=literal, to=named)))
                 self._retreat(at)
             return super()._parse_type(parse_interval, fallback_to_identifier)
+
+        def _parse_join(self, *args: Any, **options: Any) -> Any:
+            """A JOIN without a condition is no comma, which the parser's own makes of it."""
+            is_comma = self._curr is not None and self._curr.token_type == TokenType.COMMA
+            found = super()._parse_join(*args, **options)
+            if isinstance(found, exp.Join) and not is_comma and set(_set(found)) == {"this"}:
+                found.set("kind", "INNER")
+            return found
 
         def _unit(self) -> exp.Expression | None:
             found = self._curr.text.upper() if self._curr is not None else ""

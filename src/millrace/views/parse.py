@@ -10,13 +10,15 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import TokenType
 
 from millrace.errors import nearest
 from millrace.views import functions, spans, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, found, paired
+from millrace.views.clauses import place
 from millrace.views.dialect import Written
-from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column
+from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column, settle
 from millrace.views.ordering import limit_of, ordering, position
 from millrace.views.refusal import Refused, only, refuse
 from millrace.views.stage import Body, Stage, has_aggregate
@@ -39,6 +41,14 @@ from millrace.views.tree import (
 from millrace.views.types import BIGINT, TEXT, Type
 
 assert functions  # which the resolver knows from being imported
+
+
+_FOREIGN = {
+    "==": "write =",
+    "<=>": "write IS NOT DISTINCT FROM",
+    "??": "write coalesce(…, …)",
+    "!": "write NOT",
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,8 @@ def _looked_over(sql: str) -> None:
     """Refuses words that the parser takes for others."""
     tokens = sqlglot.tokenize(sql, read=Written)
     for token, following in zip(tokens, [*tokens, None][1:], strict=True):
-        at = (token.line, token.col - len(token.text) + 1)
+        at = place(sql, token.start)
+        _only_postgresqls(token, following, sql[token.start : token.end + 1], at)
         is_called = following is not None and following.text == "("
         if is_called and token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
             raise Refused("date_part is in double precision", clause=token.text, place=at, instead="write EXTRACT")
@@ -82,6 +93,17 @@ def _looked_over(sql: str) -> None:
             # 1_000: for 1, under the name _000.
             clause = f"{token.text}{following.text}"
             raise Refused("a number with letters in it", clause=clause, place=at, instead="write its digits alone")
+
+
+def _only_postgresqls(token: Any, following: Any, written: str, at: tuple[int, int]) -> None:
+    """What other databases write, and the parser understands."""
+    is_word = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+    if is_word and token.text in _FOREIGN:
+        raise Refused("PostgreSQL has no such operator", clause=written, place=at, instead=_FOREIGN[token.text])
+    is_text = following is not None and following.token_type == TokenType.STRING
+    if is_text and (token.token_type == TokenType.STRING or (is_word and token.text.upper() == "AS")):
+        reason = "a text in quotes stands where none can be"
+        raise Refused(reason, clause=written, place=at, instead="join texts by ||, and put names in double quotes")
 
 
 def tables(query: exp.Expression) -> tuple[str, ...]:
@@ -145,6 +167,8 @@ class Reader:
         for join in (*(node.args.get("joins") or []), None):
             # A comma binds less than any JOIN.
             if join is None or not any(join.args.get(each) for each in ("side", "kind", "on", "using", "method")):
+                if join is not None:
+                    only(join, "this")
                 self._group(group, scope, ctes, items, conditions)
                 group = [] if join is None else [join.this]
             else:
@@ -198,8 +222,12 @@ class Reader:
             side = (join.args.get("side") or "").upper()
             beside: list[Node] = []
             on = self._on(join, own, side, ctes, beside)
-            if (join.args.get("kind") or "").upper() not in ("", "INNER", "CROSS", "OUTER"):
+            kind = (join.args.get("kind") or "").upper()
+            if kind not in ("", "INNER", "CROSS", "OUTER"):
                 refuse(join, f"{join.args['kind']} JOIN is not supported in a view")
+            is_asked = bool(join.args.get("on") or join.args.get("using"))
+            if is_asked == (kind == "CROSS"):
+                refuse(join, "CROSS JOIN has no condition, and every other JOIN has one", "write JOIN … ON …")
             if not side:
                 found += [right, *beside]
                 asked += on
@@ -332,24 +360,21 @@ class Reader:
                 "NOT IN (SELECT …) is not true of anything as soon as one row is null",
                 "write NOT EXISTS (SELECT … WHERE … = …)",
             )
-        is_plain = isinstance(query, exp.Select) and not (
-            has_aggregate(query)
-            or any(query.args.get(each) for each in ("group", "having", "limit", "offset", "with_"))
-        )
-        if is_plain:
-            assert isinstance(query, exp.Select)
+        values: list[Term]
+        if isinstance(query, exp.Select) and _is_plain(query):
+            only(query, "expressions", "from_", "joins", "where", "distinct")
             inner = self.body(query, around.scope, ctes)
             tree, conditions = inner.tree, inner.outer
-            value = Resolver(inner.scope).term(query.expressions[0]) if wanted is not None else None
-            if wanted is not None and (len(query.expressions) != 1 or query.is_star):
-                refuse(node, "IN (SELECT …) has one column")
+            values = self._listed(query, inner, ctes)
         else:
             plain = self.query(query, around.scope, ctes)
             tree, conditions = plain.tree, []
-            value = plain.outputs[0][1]
+            values = [ref for _, ref in plain.outputs]
         keys, rest = paired(conditions, names(around.tree), names(tree))
-        if wanted is not None and value is not None:
-            (one, other), _ = brought_together(node, [wanted, value])
+        if wanted is not None:
+            if len(values) != 1:
+                refuse(node, "IN (SELECT …) has one column")
+            (one, other), _ = brought_together(node, [wanted, values[0]])
             keys = (*keys, (keyed(one), keyed(other)))
         own = names(around.tree) | names(tree)
         for each in rest:
@@ -359,12 +384,22 @@ class Reader:
                 refuse(node, "a subquery that looks two queries outwards is not supported", "join what it looks at")
         return found(around.tree, tree, keys, rest, anti)
 
+    def _listed(self, node: exp.Select, inner: Body, ctes: Mapping[str, Query]) -> list[Term]:
+        """The list of such a SELECT: of EXISTS nobody looks at its values, and it has to be right all the same."""
+        unread: list[Node] = []
+        resolver = Resolver(inner.scope, subquery=lambda each: self.scalar(each, inner.scope, ctes, unread))
+        shown_as = Stage(self, node, inner, ctes).expanded()
+        found = [settle(each, resolver.term(each), TEXT) for _, each in shown_as]
+        if unread and not isinstance(node.parent, exp.Exists):
+            refuse(node, "a subquery in the list of IN (SELECT …)", "join it in FROM")
+        return found
+
     # SELECT
 
     def select(self, node: exp.Select, outer: Scope, ctes: Mapping[str, Query]) -> Query:
         only(
             node, "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "with_",
-            "kind", "offset",
+            "offset",
         )  # fmt: skip
         body = self.body(node, outer, ctes)
         if body.outer:
@@ -425,6 +460,16 @@ class Reader:
         counted = limit_of(node)
         ordered = tuple(ordering(each, term(each.this)) for each in order.expressions) if order is not None else ()
         return replace(query, tree=First(query.tree, (), ordered, counted))
+
+
+def _is_plain(node: exp.Select) -> bool:
+    """Whether it is rows of a FROM as they are, which may then be looked for by what the query around has."""
+    distinct = node.args.get("distinct")
+    return not (
+        has_aggregate(node)
+        or any(node.args.get(each) for each in ("group", "having", "order", "limit", "offset", "with_"))
+        or (distinct is not None and distinct.args.get("on"))
+    )
 
 
 def _comparable(node: exp.Expression, tree: Node) -> Node:
