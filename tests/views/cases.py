@@ -66,7 +66,7 @@ EXPRESSIONS = (
     f + 1 ; f * f ; f / 3 ; r + r ; r / 3 ; r * 2 ; (CASE WHEN f < 1e9 THEN f END)::integer ;
     (CASE WHEN r < 100 THEN r END)::smallint ; round(f) ; ceil(f) ; floor(f) ; trunc(f) ; f = 'NaN' ; f > 1 ;
     f = 0 ; r = 0.1 ; r::double precision ; f::real ; f < n ; round(i) ; greatest(f, 1) ;
-    f IS NOT DISTINCT FROM 'NaN'
+    f IS NOT DISTINCT FROM 'NaN' ; coalesce(r, n) ; coalesce(i, r) ; CASE WHEN b THEN r ELSE 0.1 END
     """),
     # texts
     *_listed("""
@@ -81,7 +81,8 @@ EXPRESSIONS = (
     # booleans
     *_listed("""
     b AND n > 1 ; b OR n > 1 ; NOT b ; b IS TRUE ; b IS NOT FALSE ; b IS UNKNOWN ; b::integer ; i::boolean ;
-    i IN (7, null) ; i NOT IN (7, 0) ; i BETWEEN 0 AND 7 ; i NOT BETWEEN 0 AND 7 ; CASE WHEN b THEN n ELSE i END ;
+    i IN (7, null) ; i NOT IN (7, 0) ; b OR i = 7 OR (i = 3 OR s = 1) ; b AND i = 7 AND (j = 2 OR b) ;
+    i IN (1, 2, 3, 7, 0) ; i BETWEEN 0 AND 7 ; i NOT BETWEEN 0 AND 7 ; CASE WHEN b THEN n ELSE i END ;
     CASE i WHEN 7 THEN 'seven' WHEN 0 THEN 'none' END ; nullif(i, 7) ; nullif(i, 7.0) ; nullif(c, 'ab')
     """),
     # days and moments
@@ -133,6 +134,8 @@ FIRST_ROWS = _listed("""
     SELECT count(*) AS firsts, sum(id) AS ids FROM (SELECT DISTINCT ON (b) b, id FROM x ORDER BY b, f, id) AS first ;
     SELECT id, rn FROM (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x) AS o
         WHERE rn BETWEEN 1 AND 2 ;
+    WITH o AS (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x)
+        SELECT id, rn FROM o WHERE rn <= 2 ;
     SELECT id, rn FROM (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x) AS o
         WHERE rn BETWEEN 2 AND 3 AND id > 1
 """)

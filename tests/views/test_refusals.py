@@ -13,6 +13,7 @@ from millrace.errors import ViewRefused
 from millrace.views import Relation, named, planned, read_tables
 from millrace.views.expressions import _READERS, Resolver, Scope
 from millrace.views.refusal import Refused
+from millrace.views.steps import Top
 from millrace.views.types import enum
 
 COLUMNS = {
@@ -162,6 +163,14 @@ REFUSED = {
     "WITH RECURSIVE q AS (SELECT id FROM orders) SELECT id FROM q": "WITH RECURSIVE",
     "SELECT customer FROM orders GROUP BY GROUPING SETS ((customer))": "UNION ALL of several",
     "SELECT id FROM orders FOR UPDATE": "FOR UPDATE is not supported",
+    "SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM customers TABLESAMPLE system (3))": "TABLESAMPLE is not",
+    "WITH q AS (SELECT id FROM orders), q AS (SELECT id FROM orders) SELECT id FROM q": "of WITH are named 'q'",
+    "(SELECT id FROM orders ORDER BY id LIMIT 3) ORDER BY id LIMIT 2": "two ORDER BY or LIMIT of one query",
+    "SELECT id FROM orders UNION ALL SELECT id FROM customers ORDER BY id + 1 LIMIT 2": "ordered by its columns alone",
+    "SELECT customer FROM orders GROUP BY customer, 'a'": "a constant in GROUP BY",
+    "SELECT id FROM orders WHERE at > '2024-W09-4'": "does not read as timestamp",
+    "SELECT id FROM orders WHERE weight > '1_0'": "does not read as double precision",
+    "SELECT CASE WHEN ok THEN 1 ELSE abs(id) END FROM orders": "needs a name",
     "SELECT id FROM orders TABLESAMPLE system (3)": "TABLESAMPLE is not supported",
     "SELECT id FROM ONLY orders": "ONLY is not supported",
     "SELECT id FROM orders WHERE id BETWEEN SYMMETRIC 3 AND 1": "SYMMETRIC is not supported",
@@ -225,6 +234,50 @@ def test_a_refusal_says_where(sql: str) -> None:
 def test_no_sql_at_all_is_refused(sql: str) -> None:
     with pytest.raises(ViewRefused, match="one SELECT is expected"):
         planned("v", sql, TABLES)
+
+
+DEEP = {
+    "parentheses": f"SELECT id FROM orders WHERE {'(' * 400}ok{')' * 400}",
+    "sums": f"SELECT {'id + ' * 3000}id AS x FROM orders",
+    "unions": " UNION ALL ".join(["SELECT id FROM orders"] * 300),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_what_is_nested_too_deep_is_refused(name: str) -> None:
+    with pytest.raises(ViewRefused, match="nested too deep to be read"):
+        planned("v", DEEP[name], TABLES)
+
+
+def test_long_lists_are_no_nesting() -> None:
+    listed = ", ".join(map(str, range(1_000)))
+    many = [f"id = {number}" for number in range(1_000)]
+    for condition in (f"id IN ({listed})", " OR ".join(many), " AND ".join(many)):
+        assert planned("v", f"SELECT id FROM orders WHERE {condition}", TABLES).steps
+    with pytest.raises(ViewRefused, match="IN of more than 1000 values"):
+        planned("v", f"SELECT id FROM orders WHERE id IN ({listed}, -1)", TABLES)
+
+
+def test_a_column_has_postgresqls_name_and_type() -> None:
+    relation = Relation("t", {"id": named("integer"), "r": named("real"), "n": named("numeric(8,2)")}, ("id",))
+    sql = "SELECT CASE WHEN id = 1 THEN n ELSE r END, CASE WHEN id = 1 THEN id ELSE id + 1 END FROM t"
+    plan = planned("v", sql, [relation])
+    assert [(name, str(type_)) for name, type_ in plan.columns] == [("r", "real"), ("case", "integer")]
+
+
+def test_a_row_number_of_with_is_limited_where_it_is_read() -> None:
+    sql = "WITH q AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM orders) SELECT id FROM q"
+    plan = planned("v", f"{sql} WHERE n <= 3", TABLES)
+    assert [step.count for step in plan.steps if isinstance(step, Top)] == [3]
+    with pytest.raises(ViewRefused, match="has to be limited"):
+        planned("v", f"{sql} WHERE n <= 3 UNION ALL SELECT id FROM q WHERE n <= 3", TABLES)
+
+
+def test_a_table_is_read_also_by_the_query_that_with_names_like_it() -> None:
+    sql = "WITH orders AS (SELECT * FROM orders WHERE ok) SELECT o.id FROM orders o JOIN customers c USING (id)"
+    assert set(read_tables("v", sql)) == {"orders", "customers"}
+    assert read_tables("v", "SELECT 1 FROM (WITH a AS (SELECT 1 FROM b) SELECT 1 FROM a) x") == ("b",)
+    assert planned("v", sql, TABLES).steps
 
 
 def test_the_tables_of_a_query_are_known_without_their_columns() -> None:

@@ -137,6 +137,9 @@ def in_one_column(node: exp.Expression, found: Sequence[Term]) -> tuple[list[Ter
     sizes = {term.type.length if term.type.kind == "char" else 0 for term in found if _is_written(term)}
     if len(sizes) > 1:
         refuse(node, "char(n) meets another type of text", "cast it: …::text")
+    if {"real"} < {term.type.kind for term in found} <= {"real", "unknown", "numeric", *types.WHOLE}:
+        # In one column they are real; compared with each other they are double precision.
+        found = [cast(settle(node, term, types.REAL), types.REAL) for term in found]
     return brought_together(node, found)
 
 
@@ -249,7 +252,8 @@ def _comparison(name: str) -> Reader:
 def _connected(name: str) -> Reader:
     def read(self: Resolver, node: exp.Expression) -> Term:
         only(node, "this", "expression")
-        return Call(name, (self.condition(node.this), self.condition(node.expression)), BOOLEAN)
+        beside: list[Any] = list(node.flatten(unnest=False))
+        return Call(name, tuple(self.condition(each) for each in beside), BOOLEAN)
 
     return read
 
@@ -274,6 +278,9 @@ def _is(self: Resolver, node: exp.Expression) -> Term:
     return negated(found) if node.args.get("negate") else found
 
 
+_LONGEST_LIST = 1_000
+
+
 def _in(self: Resolver, node: exp.Expression) -> Term:
     if node.args.get("query") is not None:
         refuse(node, "IN (SELECT …) is supported where it stands alone or beside AND in WHERE", "write a join")
@@ -281,10 +288,10 @@ def _in(self: Resolver, node: exp.Expression) -> Term:
     if not node.expressions:
         refuse(node, "IN of nothing", "write false")
     this = self.term(node.this)
-    found: Term = Value(False, BOOLEAN)
-    for place, each in enumerate(node.expressions):
-        equal = compared(node, "=", this, self.term(each))
-        found = equal if place == 0 else Call("or", (found, equal), BOOLEAN)
+    if len(node.expressions) > _LONGEST_LIST:
+        refuse(node, f"IN of more than {_LONGEST_LIST} values", "join a table that has them")
+    equal = tuple(compared(node, "=", this, self.term(each)) for each in node.expressions)
+    found = Call("or", equal, BOOLEAN) if len(equal) > 1 else equal[0]
     return negated(found) if node.args.get("negate") else found
 
 

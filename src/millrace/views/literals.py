@@ -18,6 +18,8 @@ from millrace.views.types import Type
 
 LIMITS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 _TIME = re.compile(r"(\d\d?):([0-5]\d)(?::([0-5]\d)(?:\.(\d{0,6}))?)?")
+_DATE = re.compile(r"\d{4}-?\d\d-?\d\d")
+_MOMENT = re.compile(r"\d{4}-?\d\d-?\d\d([ T]\d\d:?\d\d(:?\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?")
 _ENDLESS = {"infinity": Endless(True), "+infinity": Endless(True), "-infinity": Endless(False)}
 _WORDS = {True: ("t", "true", "yes", "on", "1", "y"), False: ("f", "false", "no", "off", "0", "n")}
 
@@ -82,6 +84,8 @@ def _read(written: str, type_: Type) -> Any:
         rounded = found.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
         return rounded if abs(rounded) < Decimal(10) ** (type_.precision - type_.scale) else _bad(plain)
     if type_.kind in ("double", "real"):
+        if "_" in plain:
+            raise ValueError(plain)
         return float(plain) if type_.kind == "double" else struct.unpack("f", struct.pack("f", float(plain)))[0]
     if type_.kind == "boolean":
         return (
@@ -90,7 +94,7 @@ def _read(written: str, type_: Type) -> Any:
     if type_.kind in ("date", "timestamp", "timestamptz") and plain.lower() in _ENDLESS:
         return _ENDLESS[plain.lower()]
     if type_.kind == "date":
-        return date.fromisoformat(plain)
+        return date.fromisoformat(plain) if _DATE.fullmatch(plain) else _bad(plain)
     if type_.kind == "timestamp":
         return _moment(plain, zoned=False)
     if type_.kind == "timestamptz":
@@ -124,10 +128,8 @@ def _time(plain: str) -> str:
 
 
 def _moment(plain: str, *, zoned: bool) -> datetime:
-    found = datetime.fromisoformat(plain)
-    # PostgreSQL rounds what is finer than a microsecond.
-    if re.search(r"\.\d{7}", plain):
-        raise ValueError(plain)
+    # PostgreSQL rounds what is finer than a microsecond, and knows no 2024-W09.
+    found = datetime.fromisoformat(plain) if _MOMENT.fullmatch(plain) else _bad(plain)
     if (found.tzinfo is not None) != zoned:
         raise ValueError(plain)
     return found.astimezone(UTC) if zoned else found

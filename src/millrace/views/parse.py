@@ -37,12 +37,14 @@ from millrace.views.tree import (
     Unified,
     names,
     row,
+    walk,
 )
 from millrace.views.types import BIGINT, TEXT, Type
 
 assert functions  # which the resolver knows from being imported
 
 
+_DEEPEST = 100  # levels: Python's own limit is some 300
 _FOREIGN = {
     "==": "write =",
     "<=>": "write IS NOT DISTINCT FROM",
@@ -62,9 +64,12 @@ class Relation:
 
 def parsed(sql: str) -> Any:
     """One SELECT, or what is made of several; without any table known."""
+    too_deep = Refused("it is nested too deep to be read", instead="put parts of it in WITH")
     try:
         _looked_over(sql)
         statements = [each for each in sqlglot.parse(sql, read=Written) if each is not None]
+    except RecursionError:
+        raise too_deep from None
     except SqlglotError as error:
         told: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
         at = (told["line"], told["col"]) if told.get("line") else None
@@ -76,7 +81,21 @@ def parsed(sql: str) -> Any:
     found: Any = statements[0]
     if not isinstance(found, exp.Query):
         refuse(found, "a view is a SELECT")
+    if _depth(found) > _DEEPEST:
+        raise too_deep
     return found
+
+
+def _depth(node: Any) -> int:
+    """How many levels there are; what stands beside AND, or beside OR, is on one."""
+    deepest, waiting = 0, [(node, 1)]
+    while waiting:
+        each, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        for child in each.iter_expressions():
+            is_beside = type(child) is type(each) and isinstance(child, exp.And | exp.Or)
+            waiting.append((child, depth if is_beside else depth + 1))
+    return deepest
 
 
 def _looked_over(sql: str) -> None:
@@ -108,9 +127,23 @@ def _only_postgresqls(token: Any, following: Any, written: str, at: tuple[int, i
 
 def tables(query: exp.Expression) -> tuple[str, ...]:
     """The names of the tables that a query reads."""
-    own = {folded(cte.args["alias"].this) for cte in query.find_all(exp.CTE)}
-    found = [_name(each) for each in query.find_all(exp.Table)]
-    return tuple(dict.fromkeys(name for name in found if name not in own))
+    found = [_name(each) for each in query.find_all(exp.Table) if not _is_of_with(each)]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_of_with(table: exp.Table) -> bool:
+    """Whether WITH named it, before this place: WITH orders AS (SELECT … FROM orders) reads the table."""
+    node: Any = table
+    while table.args.get("db") is None and node.parent is not None:
+        within, node = node, node.parent
+        if isinstance(node, exp.With):
+            known = node.expressions[: node.expressions.index(within)]
+            within, node = node, node.parent
+        else:
+            known = node.args["with_"].expressions if node.args.get("with_") is not None else []
+        if any(folded(cte.args["alias"].this) == _name(table) for cte in known):
+            return True
+    return False
 
 
 def resolved(query: exp.Expression, relations: Mapping[str, Relation]) -> Query:
@@ -137,6 +170,8 @@ class Reader:
             ctes = self._with(node.args["with_"], outer, ctes)
         if isinstance(node, exp.Subquery):
             only(node, "this", "with_", "order", "limit", "offset", "alias")
+            if any(node.args.get(each) and node.this.args.get(each) for each in ("order", "limit")):
+                refuse(node, "two ORDER BY or LIMIT of one query", "put the inner one in a subquery in FROM")
             return self._limited(node, self.query(node.this, outer, ctes))
         if isinstance(node, exp.Select):
             return self.select(node, outer, ctes)
@@ -147,12 +182,21 @@ class Reader:
     def _with(self, node: exp.Expression, outer: Scope, ctes: Mapping[str, Query]) -> dict[str, Query]:
         if node.args.get("recursive"):
             refuse(node, "WITH RECURSIVE is not supported in a view")
-        known = dict(ctes)
+        known, own = dict(ctes), set[str]()
+        written: Any = node.parent
         for cte in node.expressions:
             only(cte, "this", "alias", "materialized")
             inner = self.query(cte.this, outer, known)
-            outputs = _renamed(cte, inner.outputs, cte.args["alias"])
-            known[folded(cte.args["alias"].this)] = Query(Shared(inner.tree), outputs)
+            name, outputs = folded(cte.args["alias"].this), _renamed(cte, inner.outputs, cte.args["alias"])
+            if name in own:
+                refuse(cte, f"two queries of WITH are named {name!r}", "give one another name")
+            own.add(name)
+            # What is read once needs no copy, and its row_number() is limited where it is read.
+            is_read_once = sum(_name(each) == name for each in written.find_all(exp.Table)) == 1
+            is_inside = is_read_once and any(
+                isinstance(each, First) and each.count is None for each in walk(inner.tree)
+            )
+            known[name] = Query(inner.tree if is_inside else Shared(inner.tree), outputs)
         return known
 
     # FROM
@@ -455,6 +499,8 @@ class Reader:
                 return at
             if isinstance(each, exp.Column) and not each.args.get("table") and folded(each.this) in shown_as:
                 return shown_as[folded(each.this)]
+            if isinstance(node, exp.SetOperation):
+                refuse(each, "the rows of a UNION are ordered by its columns alone", "order a subquery in FROM")
             return Resolver(scope).term(each)
 
         counted = limit_of(node)
@@ -485,14 +531,14 @@ def _is_one_row(tree: Node) -> bool:
     return isinstance(tree, Grouped) and not tree.by
 
 
-def _parts(node: exp.Expression | None) -> list[exp.Expression]:
+def _parts(node: Any) -> list[exp.Expression]:
     """What stands beside AND."""
     if node is None:
         return []
     if isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Exists | exp.In | exp.Not):
         return _parts(node.this)
     if isinstance(node, exp.And):
-        return [*_parts(node.this), *_parts(node.expression)]
+        return [part for each in node.flatten(unnest=False) for part in _parts(each)]
     return [node]
 
 

@@ -137,6 +137,8 @@ class Stage:
         for each in parts:
             if isinstance(each, exp.Literal) and not each.is_string:
                 each = position(each, [node for _, node in shown_as])
+            elif isinstance(each, exp.Literal):
+                refuse(each, "a constant in GROUP BY", "leave it out")
             elif isinstance(each, exp.Column) and not each.args.get("table") and not self._is_column(each):
                 each = next((node for name, node in shown_as if name == folded(each.this)), each)
             if isinstance(each, exp.GroupingSets | exp.Rollup | exp.Cube):
@@ -301,7 +303,7 @@ def _reference(name: str, table: str = "") -> exp.Column:
 
 _CALLED: dict[Any, str] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or", exp.Coalesce: "coalesce", exp.Case: "case", exp.ArrayAgg: "array_agg",
+    exp.LogicalOr: "bool_or", exp.Coalesce: "coalesce", exp.ArrayAgg: "array_agg",
 }  # fmt: skip
 
 
@@ -311,4 +313,10 @@ def _named(node: exp.Expression) -> str:
         return folded(node.this)
     if isinstance(node, exp.Cast | exp.Paren | exp.Filter):
         return _named(node.this)
+    if isinstance(node, exp.Case):
+        default = node.args.get("default")
+        if default is None or isinstance(default.unnest(), exp.Literal | exp.Null | exp.Neg):
+            return "case"
+        is_operator = isinstance(default.unnest(), exp.Binary) and not isinstance(default.unnest(), exp.Collate)
+        return "case" if is_operator else _named(default)
     return _CALLED.get(type(node), UNNAMED)
