@@ -309,6 +309,9 @@ def test_every_row_with_every_other_is_warned_of() -> None:
     assert "every row of one meets every row of the other" in plan.warnings[0]
     plan = planned("v", "SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id > o.id)", TABLES)
     assert "EXISTS or IN looks for rows without an equality" in plan.warnings[0]
+    for more in ("", " WHERE c.region = 'x'", " WHERE o.ok"):
+        plan = planned("v", f"SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c{more})", TABLES)
+        assert "EXISTS or IN looks for rows without an equality" in plan.warnings[0]
     # One row meets every other once.
-    plan = planned("v", "SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)", TABLES)
-    assert not plan.warnings
+    for one in ("amount > (SELECT avg(amount) FROM orders)", "EXISTS (SELECT max(id) FROM customers)"):
+        assert not planned("v", f"SELECT id FROM orders WHERE {one}", TABLES).warnings
