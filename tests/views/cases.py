@@ -126,6 +126,7 @@ AGGREGATES = _listed("""
 FIRST_ROWS = _listed("""
     SELECT DISTINCT ON (1) i, id FROM x ORDER BY i, id ;
     SELECT DISTINCT ON (i) i AS id, id AS i FROM x ORDER BY i, x.id ;
+    SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, n, i DESC, n DESC, id ;
     SELECT DISTINCT ON (r) i AS r, id FROM x ORDER BY 1, id ;
     SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, id DESC ;
     SELECT DISTINCT ON (i, b) i, b, id, t FROM x ORDER BY i DESC NULLS LAST, b, n DESC, id ;

@@ -145,7 +145,7 @@ REFUSED = {
     "SELECT DISTINCT ON (customer) customer, id FROM orders ORDER BY id": "other expressions than those of DISTINCT ON",
     "SELECT DISTINCT ON (customer, ok) id, ok FROM orders ORDER BY customer, id": "name those first",
     "SELECT customer AS a, id AS a FROM orders ORDER BY a LIMIT 1": "two columns of the list have this name",
-    "SELECT o.id FROM orders o JOIN customers c": "every other JOIN has one: write JOIN … ON …",
+    "SELECT o.id FROM orders o JOIN customers c": "every other JOIN has one: write JOIN … ON …, and",
     "SELECT o.id FROM orders o LEFT JOIN customers c": "every other JOIN has one",
     "SELECT o.id FROM orders o CROSS JOIN customers c ON o.id = c.id": "CROSS JOIN has no condition",
     "SELECT id FROM orders WHERE id == 1": "no such operator: write =",

@@ -271,7 +271,11 @@ class Reader:
                 refuse(join, f"{join.args['kind']} JOIN is not supported in a view")
             is_asked = bool(join.args.get("on") or join.args.get("using"))
             if is_asked == (kind == "CROSS"):
-                refuse(join, "CROSS JOIN has no condition, and every other JOIN has one", "write JOIN … ON …")
+                refuse(
+                    join,
+                    "CROSS JOIN has no condition, and every other JOIN has one",
+                    "write JOIN … ON …, and put a join inside of another in parentheses",
+                )
             if not side:
                 found += [right, *beside]
                 asked += on

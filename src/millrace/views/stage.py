@@ -233,6 +233,8 @@ class Stage:
                 refuse(node, "DISTINCT ON with LIMIT is not supported", "put the DISTINCT ON in a subquery in FROM")
             if not order:
                 refuse(node, "DISTINCT ON without ORDER BY may be any row", "say which with ORDER BY")
+            # What is ordered by twice is ordered by once.
+            order = [each for place, each in enumerate(order) if each.term not in {one.term for one in order[:place]}]
             leading = list(takewhile(lambda each: each.term in on, order))
             rest = order[len(leading) :]
             if any(each.term in on for each in rest) or (rest and {each.term for each in leading} != set(on)):
