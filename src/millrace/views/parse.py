@@ -101,6 +101,8 @@ def _depth(node: Any) -> int:
 def _looked_over(sql: str) -> None:
     """Refuses words that the parser takes for others."""
     tokens = sqlglot.tokenize(sql, read=Written)
+    if tokens and tokens[0].token_type == TokenType.FROM:
+        raise Refused("a view is a SELECT", clause=tokens[0].text, place=place(sql, tokens[0].start))
     for token, following in zip(tokens, [*tokens, None][1:], strict=True):
         at = place(sql, token.start)
         _only_postgresqls(token, following, sql[token.start : token.end + 1], at)
@@ -119,6 +121,9 @@ def _only_postgresqls(token: Any, following: Any, written: str, at: tuple[int, i
     is_word = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
     if is_word and token.text in _FOREIGN:
         raise Refused("PostgreSQL has no such operator", clause=written, place=at, instead=_FOREIGN[token.text])
+    is_from = following is not None and following.token_type == TokenType.FROM
+    if is_word and is_from and token.text.upper() in ("SELECT", "(", ","):
+        raise Refused("a list of columns stands before FROM", clause=written, place=at, instead="write * for all")
     is_text = following is not None and following.token_type == TokenType.STRING
     if is_text and (token.token_type == TokenType.STRING or (is_word and token.text.upper() == "AS")):
         reason = "a text in quotes stands where none can be"
@@ -328,6 +333,9 @@ class Reader:
             refuse(join, f"USING needs {name!r} once on each side")
         scope.hidden.add((right.alias, name))
         (one, other), shared = brought_together(join, [mine, theirs])
+        kinds = {mine.type.kind, theirs.type.kind}
+        if "real" in kinds and len(kinds - {"double"}) > 1:  # compared as double precision, and shown as real
+            refuse(join, f"USING of {mine.type} and {theirs.type}", "write ON, and cast one of them")
         chosen = {"RIGHT": other, "FULL": Call("coalesce", (one, other), shared)}
         scope.merged[name] = chosen.get(side.upper(), one)
         return Call("=", (one, other), types.BOOLEAN)
