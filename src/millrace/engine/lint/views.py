@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from millrace.engine.lint.finding import Finding
 from millrace.flow import Graph, View
-from millrace.views.parse import parsed
 from millrace.views.stage import has_aggregate
+from millrace.views.statement import parsed
 
 _WHY = "both are kept under one key, by one task, and a row that changes on one side is paired with all of the other"
 _FIX = "join them on an equality: ON o.customer_id = c.id; a side of one row, as SELECT max(x) FROM …, is fine"
