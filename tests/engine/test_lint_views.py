@@ -84,6 +84,11 @@ CAPTURED = {
     "SELECT o.id FROM orders o JOIN customers c USING (id)": [],
     "SELECT o.id FROM orders o, (SELECT max(id) AS most FROM customers) m": [],
     "WITH m AS (SELECT max(id) AS most FROM customers) SELECT o.id FROM orders o, m": [],
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id > o.id)": ["EXISTS or IN looks"],
+    "SELECT o.id FROM orders o WHERE o.x AND NOT EXISTS (SELECT 1 FROM customers c WHERE c.id = 3)": ["EXISTS or IN"],
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id = o.id)": [],
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT max(c.id) FROM customers c)": [],
+    "SELECT o.id FROM orders o WHERE o.id IN (SELECT c.id FROM customers c)": [],
     "SELECT id FROM orders": [],
 }
 

@@ -66,7 +66,7 @@ EXPRESSIONS = (
     f + 1 ; f * f ; f / 3 ; r + r ; r / 3 ; r * 2 ; (CASE WHEN f < 1e9 THEN f END)::integer ;
     (CASE WHEN r < 100 THEN r END)::smallint ; round(f) ; ceil(f) ; floor(f) ; trunc(f) ; f = 'NaN' ; f > 1 ;
     f = 0 ; r = 0.1 ; r::double precision ; f::real ; f < n ; round(i) ; greatest(f, 1) ;
-    f IS NOT DISTINCT FROM 'NaN'
+    f IS NOT DISTINCT FROM 'NaN' ; coalesce(r, n) ; coalesce(i, r) ; CASE WHEN b THEN r ELSE 0.1 END
     """),
     # texts
     *_listed("""
@@ -74,20 +74,23 @@ EXPRESSIONS = (
     substring(t, 0, 3) ; substring(t, -1, 3) ; substring(t from 2) ; substring(t, 2, 1) ; left(t, 2) ; trim(t) ;
     trim(leading from t) ; trim(trailing from t) ; replace(t, 'a', 'bb') ; replace(t, '', 'x') ;
     position('b' in t) ; strpos(t, '') ; lower(t COLLATE "C") ; upper(t COLLATE "C") ; concat(t, null, v) ;
-    t LIKE 'a%' ; t LIKE '_' ; t LIKE '%🐉%' ; t LIKE '_a%' ; v::varchar(1) ; t::char(2) ; i::text ;
+    t LIKE 'a%' ; t LIKE '_' ; t LIKE '%🐉%' ; t LIKE '_a%' ; v::varchar(1) ; t::char(2) ; t::char ; i::text ;
     i::varchar(2) ; b::text ; t < 'b' COLLATE "C" ; greatest(t COLLATE "C", v) ; v = 'ab' ; '12'::integer + i ;
     coalesce(v, 'none') ; t = v
     """),
     # booleans
     *_listed("""
     b AND n > 1 ; b OR n > 1 ; NOT b ; b IS TRUE ; b IS NOT FALSE ; b IS UNKNOWN ; b::integer ; i::boolean ;
-    i IN (7, null) ; i NOT IN (7, 0) ; i BETWEEN 0 AND 7 ; i NOT BETWEEN 0 AND 7 ; CASE WHEN b THEN n ELSE i END ;
+    i IN (7, null) ; i NOT IN (7, 0) ; b OR i = 7 OR (i = 3 OR s = 1) ; b AND i = 7 AND (j = 2 OR b) ;
+    i IN (1, 2, 3, 7, 0) ; i BETWEEN 0 AND 7 ; i NOT BETWEEN 0 AND 7 ; CASE WHEN b THEN n ELSE i END ;
     CASE i WHEN 7 THEN 'seven' WHEN 0 THEN 'none' END ; nullif(i, 7) ; nullif(i, 7.0) ; nullif(c, 'ab')
     """),
     # days and moments
     *_listed("""
     d + 1 ; d - 31 ; d - date '2024-01-01' ; d + interval '1 month' ; a + interval '1 month' ;
-    a - interval '1 month 1 day 01:00' ; a + interval '1 year' ; z + interval '36 hours' ; a::date ;
+    a - interval '1 month 1 day 01:00' ; a + interval '1 year' ; a + interval '1 day 12:00' ;
+    a - interval '-1 day +12:00' ; a + interval '1.5 days -2 hours' ; a + interval '2 mons 3 days ago' ;
+    date '2024-01-05'::timestamp ; z + interval '36 hours' ; a::date ;
     d::timestamp ; z AT TIME ZONE 'UTC' ; a AT TIME ZONE 'UTC' ; extract(year FROM d) ; extract(quarter FROM d) ;
     extract(month FROM a) ; extract(week FROM d) ; extract(day FROM a) ; extract(doy FROM d) ;
     extract(dow FROM d) ; extract(isodow FROM a) ; extract(hour FROM a) ; extract(minute FROM a) ;
@@ -121,6 +124,10 @@ AGGREGATES = _listed("""
 
 # The first rows of groups, and what is among the rows of a subquery; nulls on either side.
 FIRST_ROWS = _listed("""
+    SELECT DISTINCT ON (1) i, id FROM x ORDER BY i, id ;
+    SELECT DISTINCT ON (i) i AS id, id AS i FROM x ORDER BY i, x.id ;
+    SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, n, i DESC, n DESC, id ;
+    SELECT DISTINCT ON (r) i AS r, id FROM x ORDER BY 1, id ;
     SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, id DESC ;
     SELECT DISTINCT ON (i, b) i, b, id, t FROM x ORDER BY i DESC NULLS LAST, b, n DESC, id ;
     SELECT DISTINCT ON (i % 2) id, i FROM x WHERE i IS NOT NULL ORDER BY i % 2, i, id ;
@@ -128,10 +135,17 @@ FIRST_ROWS = _listed("""
     SELECT count(*) AS firsts, sum(id) AS ids FROM (SELECT DISTINCT ON (b) b, id FROM x ORDER BY b, f, id) AS first ;
     SELECT id, rn FROM (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x) AS o
         WHERE rn BETWEEN 1 AND 2 ;
+    WITH o AS (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x)
+        SELECT id, rn FROM o WHERE rn <= 2 ;
     SELECT id, rn FROM (SELECT id, row_number() OVER (PARTITION BY b ORDER BY i, id) AS rn FROM x) AS o
         WHERE rn BETWEEN 2 AND 3 AND id > 1
 """)
 AMONG = _listed("""
+    SELECT id FROM x WHERE i IN (SELECT DISTINCT ON (b) j + 5 FROM x ORDER BY b, id) ;
+    SELECT id FROM x WHERE EXISTS (SELECT count(*) FROM x WHERE i = 99) ;
+    SELECT id FROM x WHERE NOT EXISTS (SELECT max(i) FROM x WHERE i = 99) ;
+    SELECT id FROM x WHERE EXISTS (SELECT count(*) FROM x WHERE id > 99 GROUP BY b) ;
+    SELECT id FROM x WHERE EXISTS (SELECT y.*, x.i, (SELECT max(id) FROM x) FROM x AS y WHERE y.i = x.j) ;
     SELECT id FROM x WHERE i = ANY (SELECT j FROM x) ;
     SELECT id FROM x WHERE i = ANY (SELECT y.j FROM x AS y WHERE y.id <> x.id) ;
     SELECT id FROM x WHERE i = SOME (SELECT s FROM x) AND NOT b ;

@@ -118,6 +118,7 @@ FORMS: dict[str, list[Form]] = {
         _form("double and numeric", "({f} - {n})"),
         _form("cast to double", "({n})::double precision"),
         _form("round of double", "round({f})"),
+        _form("coalesce of double and numeric", "coalesce({f}, {n})"),
         *_shared("f"),
     ],
     "s": [
@@ -159,6 +160,9 @@ FORMS: dict[str, list[Form]] = {
         _form("date_trunc", "date_trunc('week', {m})"),
         _form("date_trunc", "date_trunc('hour', {m})"),
         _form("timestamp + interval", "({m} + interval '1 month 2 days 03:00')"),
+        _form("timestamp + interval", "({m} - interval '1 day 12:00')"),
+        _form("timestamp + interval", "({m} + interval '1.5 days -2 hours')"),
+        _form("timestamp + interval", "({m} + interval '2 mons 1 week ago')"),
         _form("date - interval", "({d} - interval '1 day')"),
         _form("cast to timestamp", "({d})::timestamp"),
         _form("at time zone", "({z} at time zone 'UTC')"),
@@ -175,7 +179,7 @@ FORMS: dict[str, list[Form]] = {
 SHAPES: tuple[Shape, ...] = (
     Writer.plain, Writer.plain, Writer.grouped, Writer.grouped, Writer.grouped, Writer.united, Writer.topmost,
     Writer.numbered, Writer.with_, Writer.scalar, Writer.self_join, Writer.using, Writer.filtered_join,
-    Writer.first_of, Writer.above, Writer.of_keys,
+    Writer.first_of, Writer.above, Writer.of_keys, Writer.shadowed,
 )  # fmt: skip
 
 

@@ -287,6 +287,18 @@ class Writer(Expressions):
         self.used.add("with, twice")
         return f"WITH q AS ({inner}) SELECT {shown} FROM q {one} JOIN q {other} ON {self._equal(left, right)}", result
 
+    def shadowed(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        """A query of WITH that has the name of the table that it reads."""
+        made, alias = self.draw.choice(self.tables), self.alias()
+        columns = [(f"{alias}.{name}", name, FAMILY[type_]) for name, type_ in made.columns.items()]
+        outer = Source(f"{made.name} {alias}", columns, [f"{alias}.{name}" for name in made.key])
+        inner = Source(made.name, [(name, name, family) for _, name, family in columns], list(made.key))
+        listed, names = self._listed(outer)
+        self.used.add("with, of a table's name")
+        where = self._where(outer, depth) if self.draw.random() < 0.5 else ""
+        rows = f"SELECT * FROM {made.name} WHERE {self.test(inner)}"
+        return f"WITH {made.name} AS ({rows}) SELECT {listed} FROM {outer.sql}{where}", names
+
     def scalar(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
         source, inner = self.source(depth), self.table()
         listed, names = self._listed(source)
@@ -393,6 +405,9 @@ class Writer(Expressions):
                 "exists with a condition over both",
                 "not exists with a condition over both",
                 "in, of groups",
+                "in, of first rows",
+                "exists, of one group",
+                "not exists, of groups",
             )
         )
         self.used.add(kind)
@@ -403,10 +418,19 @@ class Writer(Expressions):
         if kind == "in, of groups":
             groups = f"SELECT max({self.of('i', inner, 0)}) FROM {inner.sql} GROUP BY {inner.columns[1][0]}"
             return f"{self.of('i', source, 0)} IN ({groups})"
+        if kind == "in, of first rows":
+            on, value = inner.columns[1][0], self.of("i", inner, 0)
+            firsts = f"SELECT DISTINCT ON ({on}) {value} FROM {inner.sql} ORDER BY {on}, {', '.join(inner.ids)}"
+            return f"{self.of('i', source, 0)} IN ({firsts})"
+        if "group" in kind:  # one of nothing is there, groups of nothing are not
+            by = f" GROUP BY {inner.columns[1][0]}" if kind.endswith("groups") else ""
+            no = "NOT " if kind.startswith("not") else ""
+            return f"{no}EXISTS (SELECT count(*) FROM {inner.sql} WHERE {self.test(inner)}{by})"
         rest = ""
         if "both" in kind:
             rest = f" AND {self.of('i', source, 0)} {self.draw.choice(COMPARED)} {self.of('i', inner, 0)}"
         elif self.draw.random() < 0.5:
             rest = f" AND {self.test(inner)}"
         no = "NOT " if kind.startswith("not") else ""
-        return f"{no}EXISTS (SELECT 1 FROM {inner.sql} WHERE {equal}{rest})"
+        shown = self.draw.choice(("1", "*", inner.columns[0][0]))
+        return f"{no}EXISTS (SELECT {shown} FROM {inner.sql} WHERE {equal}{rest})"

@@ -34,6 +34,7 @@ class Measures:
         """An aggregate as a term over measures."""
         only_if: Term | None = None
         if isinstance(node, exp.Filter):
+            only(node, "this", "expression")
             only_if = self.rows.condition(node.expression.this)
             node = node.this
         if isinstance(node, exp.Count):
@@ -73,6 +74,8 @@ class Measures:
 
     def _count(self, node: exp.Expression, only_if: Term | None) -> Term:
         only(node, "this", "big_int")
+        if node.this is None:
+            refuse(node, "count() of nothing", "write count(*)")
         if isinstance(node.this, exp.Star):
             return self.measure("count", () if only_if is None else (_if(only_if, Value(True, BOOLEAN)),), BIGINT)
         if isinstance(node.this, exp.Distinct):
@@ -96,7 +99,9 @@ class Measures:
         return self.measure(_NAMES[type(node)], (term,), term.type)
 
     def _truth(self, node: exp.Expression, only_if: Term | None) -> Term:
-        part = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+        part = node.expressions[0] if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 else node.this
+        if not isinstance(part, exp.Expression):
+            refuse(node, "one condition is expected in every()")
         term = self._argument(node, part, only_if)
         if term.type.kind != "boolean":
             refuse(node, f"a condition is expected, and this is {term.type}")

@@ -11,15 +11,17 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from millrace.views.dialect import Written
+
 # Words to either side of those whose place is known, among which the clause is looked for: CAST (, or AS numeric).
 _AROUND = 8
 
 
 def written(sql: str, node: exp.Expression) -> tuple[int, int] | None:
     """Where a clause begins and ends; None if it cannot be found."""
-    tokens = sqlglot.tokenize(sql, read="postgres")
+    tokens = sqlglot.tokenize(sql, read=Written)
     known = [each.meta for each in node.walk() if "start" in each.meta]
-    alike = _words(sqlglot.tokenize(node.sql(dialect="postgres"), read="postgres"))
+    alike = _words(sqlglot.tokenize(node.sql(dialect="postgres"), read=Written))
     if not known:
         return next(_said(tokens, alike), None)
     first, last = min(meta["start"] for meta in known), max(meta["end"] for meta in known)
@@ -38,15 +40,15 @@ def place(sql: str, at: int) -> tuple[int, int]:
 
 def _is(text: str, node: exp.Expression, alike: list[str]) -> bool:
     try:
-        words = _words(sqlglot.tokenize(text, read="postgres"))
+        words = _words(sqlglot.tokenize(text, read=Written))
         if words == alike:
             return True
         if words.count("(") != words.count(")"):  # the parser does not mind, here and there
             return False
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
-            return bool(sqlglot.parse_one(text, read="postgres") == node)
+            return bool(sqlglot.parse_one(text, read=Written) == node)
         template = next((template for kinds, template in _IN.items() if isinstance(node, kinds)), "SELECT {}")
-        found = sqlglot.parse_one(template.format(text), read="postgres")
+        found = sqlglot.parse_one(template.format(text), read=Written)
     except (SqlglotError, ValueError):
         return False
     if isinstance(node, exp.Join):

@@ -251,10 +251,10 @@ def _case(term: Call, args: list[Column]) -> Column:
 
 def _all(does: Callable[[Column, Column], Column]) -> Maker:
     def made(term: Call, args: list[Column]) -> Column:
-        found = args[0]
-        for each in args[1:]:
-            found = does(found, each)
-        return found
+        found = args
+        while len(found) > 1:  # by halves: of a thousand, ten levels
+            found = [does(*found[at : at + 2]) if at + 1 < len(found) else found[at] for at in range(0, len(found), 2)]
+        return found[0]
 
     return made
 

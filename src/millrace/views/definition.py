@@ -7,9 +7,10 @@ from typing import Any
 
 from millrace.errors import ViewRefused, Where
 from millrace.views import plan, types
-from millrace.views.parse import Relation, parsed, resolved, tables
+from millrace.views.parse import Relation, resolved
 from millrace.views.refusal import Refused, refuse
 from millrace.views.stage import UNNAMED
+from millrace.views.statement import parsed, tables
 from millrace.views.steps import Plan
 
 

@@ -14,6 +14,8 @@ from sqlglot import exp
 
 from millrace.errors import nearest
 from millrace.views import literals, types
+from millrace.views.dialect import CALLED
+from millrace.views.intervals import interval
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import NOW, Call, Ref, Term, Value, cast
 from millrace.views.types import BOOLEAN, DATE, INTEGER, NUMERIC, TEXT, TIMESTAMP, UNKNOWN, Type
@@ -87,14 +89,18 @@ class Resolver:
     clock: bool = False
 
     def term(self, node: exp.Expression) -> Term:
+        called = str(node.meta.get(CALLED, "")).lower()
+        if called and called not in _FUNCTIONS:  # nvl(), which the parser takes for coalesce()
+            refuse(node, f"{called}() is not supported in a view")
         if isinstance(node, AGGREGATES) or _is_anonymous_aggregate(node):
             if self.aggregate is None:
                 refuse(node, "an aggregate is not allowed here", "compute it in a subquery in FROM, or ask in HAVING")
             return self.aggregate(node)
-        for kind in type(node).__mro__:
-            if kind in _READERS:
-                return _READERS[kind](self, node)
-        refuse(node, f"{_word(node)} is not supported in a view")
+        # Not of its superclasses: for the parser concat_ws() is a kind of concat().
+        reader = _READERS.get(type(node))
+        if reader is None:
+            refuse(node, f"{_word(node)} is not supported in a view")
+        return reader(self, node)
 
     def terms(self, nodes: Sequence[exp.Expression]) -> list[Term]:
         return [self.term(node) for node in nodes]
@@ -131,6 +137,9 @@ def in_one_column(node: exp.Expression, found: Sequence[Term]) -> tuple[list[Ter
     sizes = {term.type.length if term.type.kind == "char" else 0 for term in found if _is_written(term)}
     if len(sizes) > 1:
         refuse(node, "char(n) meets another type of text", "cast it: …::text")
+    if {"real"} < {term.type.kind for term in found} <= {"real", "unknown", "numeric", *types.WHOLE}:
+        # In one column they are real; compared with each other they are double precision.
+        found = [cast(settle(node, term, types.REAL), types.REAL) for term in found]
     return brought_together(node, found)
 
 
@@ -243,7 +252,8 @@ def _comparison(name: str) -> Reader:
 def _connected(name: str) -> Reader:
     def read(self: Resolver, node: exp.Expression) -> Term:
         only(node, "this", "expression")
-        return Call(name, (self.condition(node.this), self.condition(node.expression)), BOOLEAN)
+        beside: list[Any] = list(node.flatten(unnest=False))
+        return Call(name, tuple(self.condition(each) for each in beside), BOOLEAN)
 
     return read
 
@@ -253,6 +263,7 @@ def negated(term: Term) -> Term:
 
 
 def _not(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
     return negated(self.condition(node.this))
 
 
@@ -267,15 +278,20 @@ def _is(self: Resolver, node: exp.Expression) -> Term:
     return negated(found) if node.args.get("negate") else found
 
 
+_LONGEST_LIST = 1_000
+
+
 def _in(self: Resolver, node: exp.Expression) -> Term:
     if node.args.get("query") is not None:
         refuse(node, "IN (SELECT …) is supported where it stands alone or beside AND in WHERE", "write a join")
     only(node, "this", "expressions", "negate")
+    if not node.expressions:
+        refuse(node, "IN of nothing", "write false")
     this = self.term(node.this)
-    found: Term = Value(False, BOOLEAN)
-    for place, each in enumerate(node.expressions):
-        equal = compared(node, "=", this, self.term(each))
-        found = equal if place == 0 else Call("or", (found, equal), BOOLEAN)
+    if len(node.expressions) > _LONGEST_LIST:
+        refuse(node, f"IN of more than {_LONGEST_LIST} values", "join a table that has them")
+    equal = tuple(compared(node, "=", this, self.term(each)) for each in node.expressions)
+    found = Call("or", equal, BOOLEAN) if len(equal) > 1 else equal[0]
     return negated(found) if node.args.get("negate") else found
 
 
@@ -301,11 +317,13 @@ def _case(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _coalesce(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expressions")
     values, shared = self.alike(node, [node.this, *node.expressions])
     return Call("coalesce", tuple(values), shared)
 
 
 def _nullif(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression")
     first = self.term(node.this)
     equal = compared(node, "=", first, self.term(node.expression))
     assert isinstance(equal, Call)
@@ -324,9 +342,9 @@ def _has_operator(one: Type, other: Type) -> bool:
 
 def _column(self: Resolver, node: exp.Expression) -> Term:
     assert isinstance(node, exp.Column)
+    only(node, "this", "table")
     if isinstance(node.this, exp.Star):
         refuse(node, "* is supported in the list of a SELECT and in count(*)")
-    only(node, "this", "table")
     return self.scope.find(node)
 
 
@@ -335,7 +353,13 @@ def _literal(self: Resolver, node: exp.Expression) -> Term:
     return Value(node.this, UNKNOWN) if node.is_string else literals.number(node)
 
 
+def _inside(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
+    return self.term(node.this)
+
+
 def _neg(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         found = literals.number(node.this)
         if found.value == 2**31 or found.value == 2**63:
@@ -348,6 +372,7 @@ def _neg(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _collate(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression")
     term = settle(node, self.term(node.this), TEXT)
     if not term.type.is_text:
         refuse(node, f"{term.type} has no collation")
@@ -356,13 +381,18 @@ def _collate(self: Resolver, node: exp.Expression) -> Term:
     return cast(term, replace(term.type, collation="C"))
 
 
+_INTERVAL = "write INTERVAL '1 day 2 hours'"
+
+
 def _interval(self: Resolver, node: exp.Expression) -> Term:
-    written = node.this.this if isinstance(node.this, exp.Literal) else ""
+    only(node, "this", "unit")
     unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        refuse(node, "an interval from one unit to another is not supported in a view", _INTERVAL)
     try:
-        return Value(literals.interval(str(written), "" if unit is None else str(unit.this)), types.INTERVAL)
+        return Value(interval(node.this.this, "" if unit is None else unit.this), types.INTERVAL)
     except ValueError:
-        refuse(node, "an interval that is not understood", "write INTERVAL '1 day 2 hours'")
+        refuse(node, "an interval that is not understood", _INTERVAL)
 
 
 def _subquery(self: Resolver, node: exp.Expression) -> Term:
@@ -398,6 +428,15 @@ def _word(node: exp.Expression) -> str:
 
 Reader: TypeAlias = Callable[[Resolver, exp.Expression], Term]
 
+# As PostgreSQL calls what is read here.
+_FUNCTIONS = {
+    "abs", "array_agg", "avg", "bool_and", "bool_or", "btrim", "ceil", "ceiling", "char_length", "character_length",
+    "coalesce", "concat", "count", "current_date", "current_time", "current_timestamp", "date_trunc", "every",
+    "floor", "greatest", "least", "left", "length", "localtime", "localtimestamp", "lower", "ltrim", "max", "min",
+    "mod", "now", "nullif", "position", "replace", "round", "row_number", "rtrim", "stddev", "stddev_pop",
+    "stddev_samp", "strpos", "substr", "substring", "sum", "trim", "trunc", "upper", "var_pop", "var_samp",
+    "variance",
+}  # fmt: skip
 AGGREGATES = (
     exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.Stddev, exp.StddevSamp,
     exp.StddevPop, exp.Variance, exp.VariancePop, exp.ArrayAgg, exp.Filter, exp.GroupConcat, exp.AggFunc,
@@ -413,7 +452,7 @@ _READERS: dict[Any, Reader] = {
     exp.Literal: _literal,
     exp.Boolean: lambda _, node: Value(bool(node.this), BOOLEAN),
     exp.Null: lambda _, node: Value(None, UNKNOWN),
-    exp.Paren: lambda self, node: self.term(node.this),
+    exp.Paren: _inside,
     exp.Add: _binary("+"),
     exp.Sub: _binary("-"),
     exp.Mul: _binary("*"),

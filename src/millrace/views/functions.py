@@ -42,6 +42,8 @@ def _cast(self: Resolver, node: exp.Expression) -> Term:
     if isinstance(term, Value) and term.type.kind == "unknown" and term.value is not None and not type_.is_text:
         return literals.exact(node, term.value) if type_.is_wide else literals.text(node, term.value, type_)
     term = settle(node, term, TEXT if type_.is_text else type_)
+    if type_.kind == "char" and type_.length and not sizes:
+        sizes = [type_.length]
     if type_.is_text and sizes:
         whole = term if term.type.is_text else converted(node, term, TEXT)
         return cast(Call("substring", (cast(whole, TEXT),), TEXT, (1, sizes[0])), type_)
@@ -86,6 +88,7 @@ def converted(node: exp.Expression, term: Term, type_: Type) -> Term:
 
 
 def _at_time_zone(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "zone")
     term = self.term(node.this)
     zone = node.args["zone"]
     if not isinstance(zone, exp.Literal) or zone.this.upper() not in ("UTC", "GMT", "ETC/UTC"):
@@ -98,6 +101,7 @@ def _at_time_zone(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _extract(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression")
     unit = str(node.this.this).lower()
     seconds = node.expression.unnest()
     if unit == "epoch" and isinstance(seconds, exp.Sub):
@@ -134,6 +138,7 @@ def _text(self: Resolver, node: exp.Expression, part: exp.Expression) -> Term:
 
 def _letters(name: str) -> Reader:
     def read(self: Resolver, node: exp.Expression) -> Term:
+        only(node, "this")
         term = self.term(node.this)
         if not term.type.is_text or term.type.collation != "C":
             refuse(
@@ -170,6 +175,7 @@ def _substring(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _left(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression")
     count = _whole(node.expression)
     if count is None or count < 0:
         refuse(node, "left is supported with a number that is written out, and not negative")
@@ -186,6 +192,9 @@ def _trim(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _replace(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this", "expression", "replacement")
+    if node.args.get("replacement") is None:
+        refuse(node, "replace() without what it puts in its place", "write replace(text, old, new)")
     parts = (node.this, node.expression, node.args["replacement"])
     return Call("replace", tuple(_text(self, node, part) for part in parts), TEXT)
 
@@ -196,19 +205,29 @@ def _position(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _pipe(self: Resolver, node: exp.Expression) -> Term:
-    parts = []
+    only(node, "this", "expression", "safe")
+    parts, is_text = [], False
     for each in (node.this, node.expression):
         term = settle(node, self.term(each), TEXT)
         if not (term.type.is_text or term.type.is_whole):
             refuse(node, f"|| with {term.type} is not supported in a view", "cast it: …::text")
         parts.append(cast(term, TEXT))
+        is_text = is_text or term.type.is_text
+    if not is_text:
+        refuse(node, "there is no || of numbers", "cast one of them: …::text")
     return Call("||", tuple(parts), TEXT)
 
 
 def _concat(self: Resolver, node: exp.Expression) -> Term:
     """Nulls are nothing, unlike in ||."""
+    only(node, "expressions", "safe", "coalesce")
     nothing = Value("", TEXT)
-    parts = [Call("coalesce", (_text(self, node, each), nothing), TEXT) for each in node.expressions]
+    parts = []
+    for each in node.expressions:
+        term = settle(node, self.term(each), TEXT)
+        if term.type.kind != "text":  # the spaces at the end of a char(n) count here, and nowhere else
+            refuse(node, f"concat() with {term.type} is not supported in a view", f"cast it: {shown(each)}::text")
+        parts.append(Call("coalesce", (cast(term, TEXT), nothing), TEXT))
     return Call("||", tuple(parts), TEXT)
 
 
@@ -230,6 +249,7 @@ def _member(type_: Type) -> Reader:
     """-> and ->> of a JSON object, by a name that is written out."""
 
     def read(self: Resolver, node: exp.Expression) -> Term:
+        only(node, "this", "expression", "only_json_types")
         term, path = self.term(node.this), node.expression
         if term.type.kind != "json":
             refuse(node, f"a member of {term.type}, which is no JSON")
@@ -250,16 +270,17 @@ def _number(self: Resolver, node: exp.Expression) -> Term:
 
 
 def _abs(self: Resolver, node: exp.Expression) -> Term:
+    only(node, "this")
     term = _number(self, node)
     return Call("abs", (term,), term.type)
 
 
 def _rounded(name: str) -> Reader:
     def read(self: Resolver, node: exp.Expression) -> Term:
+        only(node, "this", *(("decimals",) if name in ("round", "trunc") else ()))
         term = _number(self, node)
         digits = node.args.get("decimals")
         places = 0 if digits is None else _whole(digits)
-        only(node, "this", "decimals")
         if places is None or places < 0:
             refuse(node, f"{name} is supported with a number of digits that is written out, and not negative")
         if term.type.kind in ("real", "double"):

@@ -11,17 +11,15 @@ from typing import Any
 from sqlglot import exp
 
 from millrace.views import types
+from millrace.views.intervals import interval
 from millrace.views.refusal import refuse
 from millrace.views.terms import Endless, Value
 from millrace.views.types import Type
 
 LIMITS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
-_MICROS = {"microsecond": 1, "millisecond": 1_000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
-_DAYS = {"day": 1, "week": 7}
-_MONTHS = {"month": 1, "mon": 1, "year": 12}
-_PART = re.compile(r"([+-]?\d+)\s*([a-z]+?)s?\b\s*")
-_CLOCK = re.compile(r"([+-]?)(\d+):(\d\d)(?::(\d\d))?\s*")
 _TIME = re.compile(r"(\d\d?):([0-5]\d)(?::([0-5]\d)(?:\.(\d{0,6}))?)?")
+_DATE = re.compile(r"\d{4}-?\d\d-?\d\d")
+_MOMENT = re.compile(r"\d{4}-?\d\d-?\d\d([ T]\d\d:?\d\d(:?\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?")
 _ENDLESS = {"infinity": Endless(True), "+infinity": Endless(True), "-infinity": Endless(False)}
 _WORDS = {True: ("t", "true", "yes", "on", "1", "y"), False: ("f", "false", "no", "off", "0", "n")}
 
@@ -65,6 +63,7 @@ _HOW = {
     "date": "write it as '2026-01-31'",
     "time": "write it as '12:00:00'",
     "timestamp": "write it as '2026-01-31 12:00:00'",
+    "interval": "write '1 day 2 hours'",
     "timestamptz": "write it with its offset from UTC: '2026-01-31 12:00:00+00'",
 }
 
@@ -85,6 +84,8 @@ def _read(written: str, type_: Type) -> Any:
         rounded = found.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
         return rounded if abs(rounded) < Decimal(10) ** (type_.precision - type_.scale) else _bad(plain)
     if type_.kind in ("double", "real"):
+        if "_" in plain:
+            raise ValueError(plain)
         return float(plain) if type_.kind == "double" else struct.unpack("f", struct.pack("f", float(plain)))[0]
     if type_.kind == "boolean":
         return (
@@ -93,7 +94,7 @@ def _read(written: str, type_: Type) -> Any:
     if type_.kind in ("date", "timestamp", "timestamptz") and plain.lower() in _ENDLESS:
         return _ENDLESS[plain.lower()]
     if type_.kind == "date":
-        return date.fromisoformat(plain)
+        return date.fromisoformat(plain) if _DATE.fullmatch(plain) else _bad(plain)
     if type_.kind == "timestamp":
         return _moment(plain, zoned=False)
     if type_.kind == "timestamptz":
@@ -127,31 +128,8 @@ def _time(plain: str) -> str:
 
 
 def _moment(plain: str, *, zoned: bool) -> datetime:
-    found = datetime.fromisoformat(plain)
-    # PostgreSQL rounds what is finer than a microsecond.
-    if re.search(r"\.\d{7}", plain):
-        raise ValueError(plain)
+    # PostgreSQL rounds what is finer than a microsecond, and knows no 2024-W09.
+    found = datetime.fromisoformat(plain) if _MOMENT.fullmatch(plain) else _bad(plain)
     if (found.tzinfo is not None) != zoned:
         raise ValueError(plain)
     return found.astimezone(UTC) if zoned else found
-
-
-def interval(written: str, unit: str = "") -> tuple[int, int, int]:
-    """Months, days and microseconds, which PostgreSQL keeps apart."""
-    left = f"{written} {unit}".strip().lower()
-    months = days = micros = 0
-    while left:
-        if found := _CLOCK.match(left):
-            sign = -1 if found[1] == "-" else 1
-            micros += sign * (int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4] or 0)) * 10**6
-        elif found := _PART.match(left):
-            count, word = int(found[1]), found[2]
-            months += count * _MONTHS.get(word, 0)
-            days += count * _DAYS.get(word, 0)
-            micros += count * _MICROS.get(word, 0)
-            if word not in _MONTHS and word not in _DAYS and word not in _MICROS:
-                raise ValueError(written)
-        else:
-            raise ValueError(written)
-        left = left[found.end() :]
-    return months, days, micros

@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from millrace.errors import nearest
 from millrace.views import functions, spans, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, found, paired
-from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column
+from millrace.views.expressions import Resolver, Scope, Source, brought_together, folded, in_one_column, settle
 from millrace.views.ordering import limit_of, ordering, position
-from millrace.views.refusal import Refused, only, refuse
+from millrace.views.refusal import only, refuse
 from millrace.views.stage import Body, Stage, has_aggregate
+from millrace.views.statement import full_name
 from millrace.views.terms import Call, Ref, Term, cast, columns
 from millrace.views.tree import (
     First,
@@ -34,6 +33,7 @@ from millrace.views.tree import (
     Unified,
     names,
     row,
+    walk,
 )
 from millrace.views.types import BIGINT, TEXT, Type
 
@@ -49,54 +49,8 @@ class Relation:
     key: tuple[str, ...] = ()
 
 
-def parsed(sql: str) -> Any:
-    """One SELECT, or what is made of several; without any table known."""
-    try:
-        _looked_over(sql)
-        statements = [each for each in sqlglot.parse(sql, read="postgres") if each is not None]
-    except SqlglotError as error:
-        told: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
-        at = (told["line"], told["col"]) if told.get("line") else None
-        reason = told.get("description") or str(error).splitlines()[0]
-        raise Refused(f"it does not read as SQL: {reason}", clause=told.get("highlight") or "", place=at) from None
-    if len(statements) != 1:
-        second: Any = statements[1] if statements else None
-        raise Refused("one SELECT is expected", node=second)
-    found: Any = statements[0]
-    if not isinstance(found, exp.Query):
-        refuse(found, "a view is a SELECT")
-    return found
-
-
-def _looked_over(sql: str) -> None:
-    """Refuses words that the parser takes for others."""
-    tokens = sqlglot.tokenize(sql, read="postgres")
-    for token, following in zip(tokens, [*tokens, None][1:], strict=True):
-        at = (token.line, token.col - len(token.text) + 1)
-        is_called = following is not None and following.text == "("
-        if is_called and token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
-            raise Refused("date_part is in double precision", clause=token.text, place=at, instead="write EXTRACT")
-        is_joined = following is not None and following.start == token.end + 1
-        if following is not None and is_joined and token.text[:1].isdigit() and following.text[:1].isidentifier():
-            # 1_000: for 1, under the name _000.
-            clause = f"{token.text}{following.text}"
-            raise Refused("a number with letters in it", clause=clause, place=at, instead="write its digits alone")
-
-
-def tables(query: exp.Expression) -> tuple[str, ...]:
-    """The names of the tables that a query reads."""
-    own = {folded(cte.args["alias"].this) for cte in query.find_all(exp.CTE)}
-    found = [_name(each) for each in query.find_all(exp.Table)]
-    return tuple(dict.fromkeys(name for name in found if name not in own))
-
-
 def resolved(query: exp.Expression, relations: Mapping[str, Relation]) -> Query:
     return Reader(relations).query(query, Scope(), {})
-
-
-def _name(table: exp.Table) -> str:
-    parts = [table.args.get("db"), table.this]
-    return ".".join(folded(part) for part in parts if part is not None)
 
 
 class Reader:
@@ -114,6 +68,8 @@ class Reader:
             ctes = self._with(node.args["with_"], outer, ctes)
         if isinstance(node, exp.Subquery):
             only(node, "this", "with_", "order", "limit", "offset", "alias")
+            if any(node.args.get(each) and node.this.args.get(each) for each in ("order", "limit")):
+                refuse(node, "two ORDER BY or LIMIT of one query", "put the inner one in a subquery in FROM")
             return self._limited(node, self.query(node.this, outer, ctes))
         if isinstance(node, exp.Select):
             return self.select(node, outer, ctes)
@@ -124,12 +80,21 @@ class Reader:
     def _with(self, node: exp.Expression, outer: Scope, ctes: Mapping[str, Query]) -> dict[str, Query]:
         if node.args.get("recursive"):
             refuse(node, "WITH RECURSIVE is not supported in a view")
-        known = dict(ctes)
+        known, own = dict(ctes), set[str]()
+        written: Any = node.parent
         for cte in node.expressions:
             only(cte, "this", "alias", "materialized")
             inner = self.query(cte.this, outer, known)
-            outputs = _renamed(cte, inner.outputs, cte.args["alias"])
-            known[folded(cte.args["alias"].this)] = Query(Shared(inner.tree), outputs)
+            name, outputs = folded(cte.args["alias"].this), _renamed(cte, inner.outputs, cte.args["alias"])
+            if name in own:
+                refuse(cte, f"two queries of WITH are named {name!r}", "give one another name")
+            own.add(name)
+            # What is read once needs no copy, and its row_number() is limited where it is read.
+            is_read_once = sum(full_name(each) == name for each in written.find_all(exp.Table)) == 1
+            is_inside = is_read_once and any(
+                isinstance(each, First) and each.count is None for each in walk(inner.tree)
+            )
+            known[name] = Query(inner.tree if is_inside else Shared(inner.tree), outputs)
         return known
 
     # FROM
@@ -144,6 +109,8 @@ class Reader:
         for join in (*(node.args.get("joins") or []), None):
             # A comma binds less than any JOIN.
             if join is None or not any(join.args.get(each) for each in ("side", "kind", "on", "using", "method")):
+                if join is not None:
+                    only(join, "this")
                 self._group(group, scope, ctes, items, conditions)
                 group = [] if join is None else [join.this]
             else:
@@ -197,8 +164,16 @@ class Reader:
             side = (join.args.get("side") or "").upper()
             beside: list[Node] = []
             on = self._on(join, own, side, ctes, beside)
-            if (join.args.get("kind") or "").upper() not in ("", "INNER", "CROSS", "OUTER"):
+            kind = (join.args.get("kind") or "").upper()
+            if kind not in ("", "INNER", "CROSS", "OUTER"):
                 refuse(join, f"{join.args['kind']} JOIN is not supported in a view")
+            is_asked = bool(join.args.get("on") or join.args.get("using"))
+            if is_asked == (kind == "CROSS"):
+                refuse(
+                    join,
+                    "CROSS JOIN has no condition, and every other JOIN has one",
+                    "write JOIN … ON …, and put a join inside of another in parentheses",
+                )
             if not side:
                 found += [right, *beside]
                 asked += on
@@ -251,6 +226,9 @@ class Reader:
             refuse(join, f"USING needs {name!r} once on each side")
         scope.hidden.add((right.alias, name))
         (one, other), shared = brought_together(join, [mine, theirs])
+        kinds = {mine.type.kind, theirs.type.kind}
+        if "real" in kinds and len(kinds - {"double"}) > 1:  # compared as double precision, and shown as real
+            refuse(join, f"USING of {mine.type} and {theirs.type}", "write ON, and cast one of them")
         chosen = {"RIGHT": other, "FULL": Call("coalesce", (one, other), shared)}
         scope.merged[name] = chosen.get(side.upper(), one)
         return Call("=", (one, other), types.BOOLEAN)
@@ -271,7 +249,7 @@ class Reader:
             tree, outputs = inner.tree, inner.outputs
         elif isinstance(node, exp.Table):
             only(node, "this", "db", "alias")
-            full = _name(node)
+            full = full_name(node)
             name = folded(alias.this) if alias is not None and alias.this is not None else folded(node.this)
             if node.args.get("db") is None and full in ctes:
                 tree, outputs = self._again(ctes[full])
@@ -331,24 +309,21 @@ class Reader:
                 "NOT IN (SELECT …) is not true of anything as soon as one row is null",
                 "write NOT EXISTS (SELECT … WHERE … = …)",
             )
-        is_plain = isinstance(query, exp.Select) and not (
-            has_aggregate(query)
-            or any(query.args.get(each) for each in ("group", "having", "limit", "offset", "with_"))
-        )
-        if is_plain:
-            assert isinstance(query, exp.Select)
+        values: list[Term]
+        if isinstance(query, exp.Select) and _is_plain(query):
+            only(query, "expressions", "from_", "joins", "where", "distinct")
             inner = self.body(query, around.scope, ctes)
             tree, conditions = inner.tree, inner.outer
-            value = Resolver(inner.scope).term(query.expressions[0]) if wanted is not None else None
-            if wanted is not None and (len(query.expressions) != 1 or query.is_star):
-                refuse(node, "IN (SELECT …) has one column")
+            values = self._listed(query, inner, ctes)
         else:
             plain = self.query(query, around.scope, ctes)
             tree, conditions = plain.tree, []
-            value = plain.outputs[0][1]
+            values = [ref for _, ref in plain.outputs]
         keys, rest = paired(conditions, names(around.tree), names(tree))
-        if wanted is not None and value is not None:
-            (one, other), _ = brought_together(node, [wanted, value])
+        if wanted is not None:
+            if len(values) != 1:
+                refuse(node, "IN (SELECT …) has one column")
+            (one, other), _ = brought_together(node, [wanted, values[0]])
             keys = (*keys, (keyed(one), keyed(other)))
         own = names(around.tree) | names(tree)
         for each in rest:
@@ -358,12 +333,22 @@ class Reader:
                 refuse(node, "a subquery that looks two queries outwards is not supported", "join what it looks at")
         return found(around.tree, tree, keys, rest, anti)
 
+    def _listed(self, node: exp.Select, inner: Body, ctes: Mapping[str, Query]) -> list[Term]:
+        """The list of such a SELECT: of EXISTS nobody looks at its values, and it has to be right all the same."""
+        unread: list[Node] = []
+        resolver = Resolver(inner.scope, subquery=lambda each: self.scalar(each, inner.scope, ctes, unread))
+        shown_as = Stage(self, node, inner, ctes).expanded()
+        found = [settle(each, resolver.term(each), TEXT) for _, each in shown_as]
+        if unread and not isinstance(node.parent, exp.Exists):
+            refuse(node, "a subquery in the list of IN (SELECT …)", "join it in FROM")
+        return found
+
     # SELECT
 
     def select(self, node: exp.Select, outer: Scope, ctes: Mapping[str, Query]) -> Query:
         only(
             node, "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "with_",
-            "kind", "offset",
+            "offset",
         )  # fmt: skip
         body = self.body(node, outer, ctes)
         if body.outer:
@@ -419,11 +404,23 @@ class Reader:
                 return at
             if isinstance(each, exp.Column) and not each.args.get("table") and folded(each.this) in shown_as:
                 return shown_as[folded(each.this)]
+            if isinstance(node, exp.SetOperation):
+                refuse(each, "the rows of a UNION are ordered by its columns alone", "order a subquery in FROM")
             return Resolver(scope).term(each)
 
         counted = limit_of(node)
         ordered = tuple(ordering(each, term(each.this)) for each in order.expressions) if order is not None else ()
         return replace(query, tree=First(query.tree, (), ordered, counted))
+
+
+def _is_plain(node: exp.Select) -> bool:
+    """Whether it is rows of a FROM as they are, which may then be looked for by what the query around has."""
+    distinct = node.args.get("distinct")
+    return not (
+        has_aggregate(node)
+        or any(node.args.get(each) for each in ("group", "having", "order", "limit", "offset", "with_"))
+        or (distinct is not None and distinct.args.get("on"))
+    )
 
 
 def _comparable(node: exp.Expression, tree: Node) -> Node:
@@ -439,14 +436,14 @@ def _is_one_row(tree: Node) -> bool:
     return isinstance(tree, Grouped) and not tree.by
 
 
-def _parts(node: exp.Expression | None) -> list[exp.Expression]:
+def _parts(node: Any) -> list[exp.Expression]:
     """What stands beside AND."""
     if node is None:
         return []
     if isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Exists | exp.In | exp.Not):
         return _parts(node.this)
     if isinstance(node, exp.And):
-        return [*_parts(node.this), *_parts(node.expression)]
+        return [part for each in node.flatten(unnest=False) for part in _parts(each)]
     return [node]
 
 

@@ -305,13 +305,13 @@ class Planner:
                 keys.append((_true_or_null(each), TRUE))
             else:
                 both.append(each)
+        if not node.on and not (single(node.left) or single(node.right)):
+            self.warnings.append(f"EXISTS or IN looks for rows without an equality: {_CROSSED}")
         sides = self._sides(left, right, keys, right_shown=bool(both))
         if not both:
             table = self._step(Join(sides.left, sides.right, sides.on, "anti" if node.anti else "semi", self._table()))
             refs: dict[str, Term] = {name: Ref(name, self._types[name]) for name in sides.left_fields}
             return Pending(table, refs, sides.left_whole)
-        if not keys:
-            self.warnings.append(f"EXISTS or IN looks for rows without an equality: {_CROSSED}")
         copies = sides.copied(self, right=False)
         pairs = self._joined(sides, "inner")
         pairs.where += [pairs.term(each) for each in both]

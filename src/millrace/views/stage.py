@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -53,7 +54,7 @@ class Stage:
             self.scope, subquery=lambda each: self.reader.scalar(each, self.scope, self.ctes, self.items)
         )
         self.measures = Measures(inside, self.reader.fresh)
-        shown_as = self._expanded()
+        shown_as = self.expanded()
         if self.is_grouped:
             resolver.aggregate = self.measures.term
             self._group(inside, shown_as)
@@ -68,7 +69,7 @@ class Stage:
             asked = [self._regrouped(having.this, each) for each in spans.conditions(resolver, having.this)]
         order = self._ordered(resolver, terms)
         distinct = self.node.args.get("distinct")
-        on = self._distinct_on(distinct, resolver)
+        on = self._distinct_on(distinct, resolver, terms)
         self._joined(rows, asked)
         if len(numbered) > 1:
             refuse(self.node, "more than one row_number() is not supported", "number in nested subqueries")
@@ -94,7 +95,7 @@ class Stage:
 
     # the list
 
-    def _expanded(self) -> list[tuple[str, exp.Expression]]:
+    def expanded(self) -> list[tuple[str, exp.Expression]]:
         """What is shown, by name; * is all columns."""
         found: list[tuple[str, exp.Expression]] = []
         for each in self.node.expressions:
@@ -136,6 +137,8 @@ class Stage:
         for each in parts:
             if isinstance(each, exp.Literal) and not each.is_string:
                 each = position(each, [node for _, node in shown_as])
+            elif isinstance(each, exp.Literal):
+                refuse(each, "a constant in GROUP BY", "leave it out")
             elif isinstance(each, exp.Column) and not each.args.get("table") and not self._is_column(each):
                 each = next((node for name, node in shown_as if name == folded(each.this)), each)
             if isinstance(each, exp.GroupingSets | exp.Rollup | exp.Cube):
@@ -184,18 +187,22 @@ class Stage:
 
     def _ordered(self, resolver: Resolver, terms: list[Any]) -> list[Ordered]:
         order = self.node.args.get("order")
-        known = {name: term for name, term in terms if not isinstance(term, Numbering)}
         found = []
         for each in order.expressions if order is not None else []:
-            by = each.this
-            if isinstance(by, exp.Literal) and not by.is_string:
-                term = position(by, [term for _, term in terms])
-            elif isinstance(by, exp.Column) and not by.args.get("table") and folded(by.this) in known:
-                term = known[folded(by.this)]
-            else:
-                term = self._term(resolver, by)
-            found.append(ordering(each, term))
+            found.append(ordering(each, self._meant(each.this, resolver, terms)))
         return found
+
+    def _meant(self, node: exp.Expression, resolver: Resolver, terms: list[Any]) -> Any:
+        """In ORDER BY and DISTINCT ON: a place in the list, a name in it, or else an expression of the rows."""
+        if isinstance(node, exp.Literal) and not node.is_string:
+            return position(node, [term for _, term in terms])
+        if isinstance(node, exp.Column) and not node.args.get("table"):
+            named = [term for name, term in terms if name == folded(node.this) and not isinstance(term, Numbering)]
+            if named:
+                if any(term != named[0] for term in named):
+                    refuse(node, "two columns of the list have this name", "say which by its table, or rename one")
+                return named[0]
+        return self._term(resolver, node)
 
     def _numbered(self, node: exp.Expression, resolver: Resolver) -> Any:
         if not isinstance(node.this, exp.RowNumber):
@@ -208,12 +215,12 @@ class Stage:
         ordered = tuple(ordering(each, self._term(resolver, each.this)) for each in order.expressions)
         return Numbering(self.reader.fresh("n"), by, ordered, node)
 
-    def _distinct_on(self, distinct: exp.Expression | None, resolver: Resolver) -> tuple[Term, ...]:
+    def _distinct_on(self, distinct: exp.Expression | None, resolver: Resolver, terms: list[Any]) -> tuple[Term, ...]:
         on = distinct.args.get("on") if distinct is not None else None
         if on is None:
             return ()
         parts = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
-        return tuple(keyed(self._term(resolver, each)) for each in parts)
+        return tuple(self._meant(each, resolver, terms) for each in parts)
 
     def _shown(
         self, terms: list[tuple[str, Any]], order: list[Ordered], distinct: exp.Expression | None, on: tuple[Term, ...]
@@ -226,7 +233,13 @@ class Stage:
                 refuse(node, "DISTINCT ON with LIMIT is not supported", "put the DISTINCT ON in a subquery in FROM")
             if not order:
                 refuse(node, "DISTINCT ON without ORDER BY may be any row", "say which with ORDER BY")
-            self.tree = First(self.tree, on, tuple(order[len(on) :] or order), 1)
+            # What is ordered by twice is ordered by once.
+            order = [each for place, each in enumerate(order) if each.term not in {one.term for one in order[:place]}]
+            leading = list(takewhile(lambda each: each.term in on, order))
+            rest = order[len(leading) :]
+            if any(each.term in on for each in rest) or (rest and {each.term for each in leading} != set(on)):
+                refuse(node, "ORDER BY begins with other expressions than those of DISTINCT ON", "name those first")
+            self.tree = First(self.tree, tuple(map(keyed, on)), tuple(rest or order), 1)
             order = []
         elif order or limited:
             count = limit_of(node)
@@ -292,7 +305,7 @@ def _reference(name: str, table: str = "") -> exp.Column:
 
 _CALLED: dict[Any, str] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or", exp.Coalesce: "coalesce", exp.Case: "case", exp.ArrayAgg: "array_agg",
+    exp.LogicalOr: "bool_or", exp.Coalesce: "coalesce", exp.ArrayAgg: "array_agg",
 }  # fmt: skip
 
 
@@ -302,4 +315,10 @@ def _named(node: exp.Expression) -> str:
         return folded(node.this)
     if isinstance(node, exp.Cast | exp.Paren | exp.Filter):
         return _named(node.this)
+    if isinstance(node, exp.Case):
+        default = node.args.get("default")
+        if default is None or isinstance(default.unnest(), exp.Literal | exp.Null | exp.Neg):
+            return "case"
+        is_operator = isinstance(default.unnest(), exp.Binary) and not isinstance(default.unnest(), exp.Collate)
+        return "case" if is_operator else _named(default)
     return _CALLED.get(type(node), UNNAMED)

@@ -169,7 +169,7 @@ def as_numeric(type_: Type) -> Type:
 def added(left: Type, right: Type) -> Type:
     """The numeric of a sum or difference."""
     if left.is_wide or right.is_wide:
-        return NUMERIC
+        return _wide(left, right)
     whole = max(left.precision - left.scale, right.precision - right.scale) + 1
     unsure = (left.mixed and left.scale >= right.scale) or (right.mixed and right.scale >= left.scale)
     return fitted(whole, max(left.scale, right.scale), mixed=unsure)
@@ -177,7 +177,7 @@ def added(left: Type, right: Type) -> Type:
 
 def multiplied(left: Type, right: Type) -> Type:
     if left.is_wide or right.is_wide:
-        return NUMERIC
+        return _wide(left, right)
     whole = left.precision - left.scale + right.precision - right.scale
     return fitted(whole, left.scale + right.scale, mixed=left.mixed or right.mixed)
 
@@ -224,10 +224,14 @@ def _both(one: Type, other: Type) -> Type | None:
     return None
 
 
+def _wide(one: Type, other: Type) -> Type:
+    return replace(NUMERIC, mixed=one.mixed or other.mixed)
+
+
 def _wider(one: Type, other: Type) -> Type:
     if one.is_wide or other.is_wide:
-        return NUMERIC
+        return _wide(one, other)
     whole, scale = max(one.precision - one.scale, other.precision - other.scale), max(one.scale, other.scale)
     if whole + scale > MOST_DIGITS:
-        return NUMERIC
+        return _wide(one, other)
     return numeric(whole + scale, scale, mixed=one.mixed or other.mixed or one.scale != other.scale)

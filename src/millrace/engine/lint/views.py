@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from millrace.engine.lint.finding import Finding
 from millrace.flow import Graph, View
-from millrace.views.parse import parsed
+from millrace.views.stage import has_aggregate
+from millrace.views.statement import parsed
 
 _WHY = "both are kept under one key, by one task, and a row that changes on one side is paired with all of the other"
 _FIX = "join them on an equality: ON o.customer_id = c.id; a side of one row, as SELECT max(x) FROM …, is fine"
@@ -41,6 +42,8 @@ def _by_its_words(view: View) -> Iterator[str]:
     for select in parsed(view.sql).find_all(exp.Select):
         if (lone := _lone(select)) is not None:
             yield f"{lone} is joined without an equality: every row of one meets every row of the other"
+        if _is_loose(select):
+            yield "EXISTS or IN looks for rows without an equality: every row of one meets every row of the other"
 
 
 def _told(view: View) -> bool:
@@ -53,7 +56,8 @@ def _sources(select: exp.Select) -> dict[str, exp.Expression] | None:
     items = [] if first is None else [first.this]
     items += [join.this for join in select.args.get("joins") or ()]
     found = {item.alias_or_name.lower(): item for item in items}
-    if len(found) > 1 and any(not column.table for each in _equalities(select) for column in each.find_all(exp.Column)):
+    is_compared = len(found) > 1 or isinstance(select.parent, exp.Exists)
+    if is_compared and any(not column.table for each in _equalities(select) for column in each.find_all(exp.Column)):
         return None
     return found
 
@@ -63,6 +67,15 @@ def _equalities(select: exp.Select) -> list[exp.EQ]:
     conditions = [join.args.get("on") for join in select.args.get("joins") or ()]
     conditions += [select.args.get("where")]
     return [each for condition in conditions if condition is not None for each in condition.find_all(exp.EQ)]
+
+
+def _is_loose(select: exp.Select) -> bool:
+    """Whether it is what EXISTS looks for, and no equality leads to the query around it. IN is an equality itself."""
+    own = _sources(select)
+    if own is None or not isinstance(select.parent, exp.Exists) or has_aggregate(select):
+        return False
+    met = [{column.table.lower() for column in each.find_all(exp.Column)} for each in _equalities(select)]
+    return not any(each & set(own) and each - set(own) for each in met)
 
 
 def _lone(select: exp.Select) -> str | None:
