@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from millrace import durations
 from millrace.cli.arguments import lsn, moment
-from millrace.cli.output import Commands, command, json_option, listing, noun, plain, say
+from millrace.cli.output import Commands, command, grid, json_option, listing, noun, plain, say, shown
 from millrace.config import Settings
 from millrace.errors import UsageInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millrace.lakehouse import LakeTable, Version
 
@@ -205,6 +205,7 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
         return version
 
     with asked(settings, args.sql, choose) as found:
+        _refuse_alike(found.columns, args.format)
         if args.format == "parquet":
             found.write_parquet(str(args.out))
         elif args.out is not None:
@@ -212,6 +213,15 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
                 _print(found, args.format, file)
         else:
             _print(found, args.format, sys.stdout)
+
+
+def _refuse_alike(columns: Sequence[str], format: str) -> None:
+    """An object of JSON has one value of a name; of Parquet's columns that are called alike DuckDB renames some."""
+    names = [name.lower() if format == "parquet" else name for name in columns]
+    alike = [name for place, name in enumerate(columns) if names[place] in names[:place]]
+    if alike and format in ("json", "parquet"):
+        reason = f"{alike[0]!r} is the name of two columns, and {format} needs a name for each: say AS in the query"
+        raise UsageInvalid(reason=reason, command=_QUERY)
 
 
 def _chosen(args: argparse.Namespace, settings: Settings, table: LakeTable) -> Version | None:
@@ -247,23 +257,31 @@ def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
 
 def _print(found: Any, format: str, file: Any) -> None:
     if format == "json":
+        names = list(found.columns)
         for row in _rows(found):
-            print(json.dumps(row, default=plain, ensure_ascii=False), file=file)
+            print(json.dumps(dict(zip(names, row, strict=True)), default=plain, ensure_ascii=False), file=file)
     elif format == "csv":
-        writer = csv.DictWriter(file, fieldnames=list(found.columns))
-        writer.writeheader()
-        for row in _rows(found):
-            writer.writerow({name: _cell(value) for name, value in row.items()})
+        writer = csv.writer(file)
+        writer.writerow(found.columns)
+        writer.writerows(map(_cell, row) for row in _rows(found))
     else:
-        rows = [{name: _cell(value) for name, value in row.items()} for row in _rows(found.limit(MOST_SHOWN + 1))]
-        listing(argparse.Namespace(json=False), list(found.columns), rows[:MOST_SHOWN], "no rows")
+        rows = [[_cell(value) for value in row] for row in _rows(found.limit(MOST_SHOWN + 1))]
+        if rows:
+            grid(found.columns, rows[:MOST_SHOWN], _exact, file)
+        else:
+            print("no rows", file=file)
         if len(rows) > MOST_SHOWN:
             say(f"these are the first {MOST_SHOWN:,}; --format json, csv or parquet has all")
 
 
-def _rows(found: Any) -> Iterator[dict[str, Any]]:
+def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
+    """By place, not by name: columns may be called alike."""
     for batch in found.to_arrow_reader():
-        yield from batch.to_pylist()
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _exact(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else shown(value)
 
 
 def _cell(value: Any) -> Any:
