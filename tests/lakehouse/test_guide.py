@@ -72,6 +72,9 @@ def test_from_postgres_to_a_time_travel_query(
     assert re.search(r"2 +new +2\.00", said(version, **{"--version 1": f"--version {first}"}))
     for place, status in ((states[0][0], "new"), (states[1][0], "paid")):
         assert re.search(rf"2 +{status}", said(lsn, **{"$lsn": place}))
+    beyond = lsn.replace("FROM orders", f"FROM {table}").replace("$lsn", "FFFFFF/0")
+    assert main(shlex.split(beyond)[1:]) == 1
+    assert "so far it reaches up to LSN" in capsys.readouterr().err
     with Catalog(shop.settings).opened(table) as opened, connected() as connection:
         known = [each for each in opened.versions() if each.note is not None]
         assert len(known) >= 3

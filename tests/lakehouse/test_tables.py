@@ -22,6 +22,7 @@ from millrace.errors import (
     ExtraMissing,
     LakeCatalogUnreachable,
     LakeConflict,
+    LakePositionUnknown,
     LakeQueryInvalid,
     LakeQueryTooSlow,
     LakeTableUnknown,
@@ -373,11 +374,15 @@ def test_an_lsn_is_found_in_the_topic(settings: Settings) -> None:
     log = Log(replace(settings, prefix="lsn"))
     log.topics.create("orders", partitions=2)
 
-    def change(lsn: int | None, partition: int, *, wrapped: bool = False) -> None:
-        value = None if lsn is None else {"op": "c", "source": {"lsn": lsn}}
+    def change(lsn: int | None, partition: int, *, wrapped: bool = False, snapshot: str = "false") -> None:
+        value = None if lsn is None else {"op": "c", "source": {"lsn": lsn, "snapshot": snapshot}}
         log.write("orders", {"payload": value} if wrapped else value, key=json.dumps({"id": 1}), partition=partition)
 
-    assert ends_at(log, "orders", 5) == {0: 0, 1: 0}
+    def refused(lsn: int, reason: str, topic: str = "orders") -> None:
+        with pytest.raises(LakePositionUnknown, match=reason):
+            ends_at(log, topic, lsn)
+
+    refused(5, "none of its records has one")
     # The second was begun before the first, and committed after it.
     for lsn in (10, 30, 20, None, 40):
         change(lsn, 0)
@@ -386,3 +391,15 @@ def test_an_lsn_is_found_in_the_topic(settings: Settings) -> None:
     assert ends_at(log, "orders", 10) == {0: 1, 1: 0}
     assert ends_at(log, "orders", 25) == {0: 3, 1: 1}
     assert ends_at(log, "orders", 40) == {0: 5, 1: 1}
+    refused(41, "up to LSN 0/28")
+    assert ends_at(log, "orders", 41, marked=41) == {0: 5, 1: 1}
+    # Plain topics, and MariaDB's.
+    log.topics.create("others", partitions=1)
+    for value in (b"no JSON", '{"id": 1}', '{"source": {"file": "bin.1", "pos": 4}}'):
+        log.write("others", value)
+    refused(1, "none of its records has one", "others")
+    # A snapshot has what was committed before it, and no part of it has all of that.
+    log.topics.create("taken", partitions=1)
+    for lsn, kind in ((50, "first"), (50, "true"), (50, "last"), (60, "false"), (60, "incremental")):
+        log.write("taken", {"op": "r", "source": {"lsn": lsn, "snapshot": kind}})
+    assert ends_at(log, "taken", 45) == {0: 3}

@@ -240,6 +240,7 @@ def _chosen(args: argparse.Namespace, settings: Settings, table: LakeTable) -> V
 
 
 def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
+    from millrace.capture.tables import marked
     from millrace.lakehouse import moments
     from millrace.lakehouse.positions import ends_at
     from millrace.log import Log
@@ -248,10 +249,11 @@ def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
     note = table.note()
     topics = {} if note is None else moments.topics_of(note)
     if len(topics) != 1:
-        reason = f"{table.name} is not a captured table's, and so has no LSN"
+        reason = f"{table.name} does not hold the changes of one captured table, and so has no LSN: ask by --time"
         raise UsageInvalid(reason=reason, command=_QUERY)
     (outside,) = topics
-    ends = ends_at(Log(settings), settings.unnamed(outside) or outside, position)
+    log, topic = Log(settings), settings.unnamed(outside) or outside
+    ends = ends_at(log, topic, position, marked(log, topic))
     return moments.that_holds(table, outside, ends, f"LSN {text}")
 
 

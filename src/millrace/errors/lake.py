@@ -80,6 +80,15 @@ class LakeVersionUnknown(UserError):
     fix = "`millrace lake history {table}` shows those that it has"
 
 
+class LakePositionUnknown(UserError):
+    code = "MR-LAKE-POSITION-UNKNOWN"
+    text = "topic {topic!r} does not say what was committed by LSN {lsn}: {reason}"
+    fix = (
+        "if it is to come that far, wait until its capture has (`millrace capture status`); otherwise ask by --time or "
+        "--offset"
+    )
+
+
 class LakeNotPlain(UserError):
     code = "MR-LAKE-NOT-PLAIN"
     text = (
