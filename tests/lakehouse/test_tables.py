@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql.types import StringType, StructField
 
 from millrace import config
@@ -129,6 +130,43 @@ def test_small_files_of_a_divided_table_are_written_together(
         with pytest.raises(LakeConflict):
             compacting.compact(made)
     assert len(made.place.names(f"data/{compacting.FOLDER}")) == 2, "what was not committed is not left"
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_a_table_with_a_key_stays_in_its_order(
+    project: Settings, made: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.keeps(None, key=["id"])
+    assert made.key == ("id",)
+    large = file_of(made, range(100, 5_000))
+    epoch(made, 0, [large, file_of(made, [70, 9, 8]), file_of(made, [7, 1])])
+    few = compacting.AT_ONCE_FILES - 1
+    epoch(made, 1, [file_of(made, [10 + number, 50 + number]) for number in range(few - 2)])
+    with monkeypatch.context() as patch:
+        patch.setattr(compacting, "KEYED_SMALL_BYTES", 10_000)
+        assert compacting.debt(made) == 0
+        epoch(made, 2, [file_of(made, [2])])
+        assert compacting.debt(made) == few + 1
+        assert compacting.compact(made, alike=True).files == few + 1
+        (new,) = [each for each in made.files() if each.path != large]
+        held = parquet.read_table(made.folder / new.path).column("id").to_pylist()
+        assert held == sorted([70, 9, 8, 7, 1, 2, *range(10, 8 + few), *range(50, 48 + few)])
+        # Neighbours become one: of two that are made, each key is in one alone.
+        names = [file_of(made, [-8, -7]), file_of(made, [-2, -1]), file_of(made, [-6, -5]), file_of(made, [-4, -3])]
+        epoch(made, 3, names, [new.path])
+        most = max(each.size_bytes for each in made.files() if each.path in names)
+        patch.setattr(compacting, "KEYED_TARGET_BYTES", 2 * most)
+        assert compacting.compact(made).into == 2
+        spans = sorted((each.low["id"], each.high["id"]) for each in made.files() if each.path != large)
+        assert spans == [(-8, -5), (-4, -1)]
+    assert ids(project, made)[:8] == list(range(-8, 0))
+    made.keeps(None, key=())
+    assert made.key == ()
+    with contextlib.closing(Catalog(project).table(f"{made.name}_keyed", made.format)) as other:
+        other.create(COLUMNS, (), key=["id", "region"])
+        version = other.version
+        other.keeps(None, key=["id", "region"])
+        assert (other.key, other.version) == (("id", "region"), version), "said when it is made, in no version more"
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -128,7 +128,7 @@ def _summary(table: LakeTable) -> dict[str, Any]:
 
 def describe(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.lakehouse import Catalog
-    from millrace.lakehouse.compacting import SMALL_BYTES, debt
+    from millrace.lakehouse.compacting import debt, small_bytes
     from millrace.lakehouse.moments import topics_of
     from millrace.lakehouse.positions import freshness_s
     from millrace.lakehouse.retention import size_bytes
@@ -142,7 +142,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> None:
             "folder": table.place.url,
             "partition_by": list(table.partition_by),
             "history_bytes": size_bytes(table) - sum(each.size_bytes for each in files),
-            "small_files": sum(each.size_bytes < SMALL_BYTES for each in files),
+            "small_files": sum(each.size_bytes < small_bytes(table) for each in files),
             "compaction_debt_files": debt(table, files),
             "flow": None if note is None else note.flow,
             "freshness_s": freshness_s(Log(settings), table),

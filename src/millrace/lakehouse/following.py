@@ -93,7 +93,7 @@ class Following:
         only written together, and the versions before let go. Rows are added and never taken away, so to count them is
         enough."""
         total = self._total()
-        if oldest.number < mark.version or total < mark.first + mark.rows or not table.plain(oldest):
+        if oldest.number < mark.version or total < mark.first + mark.rows or table.key or not table.plain(oldest):
             return False
         return total == sum(each.rows for each in footers(table.place, [each.path for each in table.files(oldest)]))
 

@@ -28,7 +28,7 @@ from millrace.errors import (
 from millrace.lakehouse.footers import Footer, only_value
 from millrace.lakehouse.iceberg_types import counted, iceberg_type, schema_of, spark_type
 from millrace.lakehouse.place import Place
-from millrace.lakehouse.table import CLUSTER, NOTE, Committed, DataFile, LakeTable, Note, Version
+from millrace.lakehouse.table import KEY, NOTE, Committed, DataFile, LakeTable, Note, Version
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -98,7 +98,13 @@ class Iceberg(LakeTable):
         return self.place.seen(self._relative(location)) is not None
 
     def create(
-        self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None, *, anew: bool = False
+        self,
+        columns: StructType,
+        partition_by: Sequence[str],
+        keep: timedelta | None = None,
+        *,
+        key: Sequence[str] = (),
+        anew: bool = False,
     ) -> None:
         from pyiceberg.exceptions import TableAlreadyExistsError
         from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -122,7 +128,7 @@ class Iceberg(LakeTable):
                     schema,
                     location=self.place.spark,
                     partition_spec=PartitionSpec(*fields),
-                    properties={**_PROPERTIES, **_keeping(keep)},
+                    properties={**_PROPERTIES, **_keeping(keep), **({KEY: ",".join(key)} if key else {})},
                 )
             except TableAlreadyExistsError:
                 reason = "somebody else has just made it, or its files are gone"
@@ -161,10 +167,10 @@ class Iceberg(LakeTable):
         if _bare(location) != _bare(self.place.spark):
             raise LakeTableElsewhere(table=self.name, there=location, here=self.place.url)
 
-    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
-        wanted = _keeping(keep)
-        if cluster_by is not None and tuple(cluster_by) != self.cluster_by:
-            wanted[CLUSTER] = ",".join(cluster_by)
+    def keeps(
+        self, keep: timedelta | None, cluster_by: Sequence[str] | None = None, key: Sequence[str] | None = None
+    ) -> None:
+        wanted = {**_keeping(keep), **self._unsaid(cluster_by, key)}
         if not wanted.items() <= self._table.properties.items():
             with self._told(), self._table.transaction() as transaction:
                 transaction.set_properties(wanted)
