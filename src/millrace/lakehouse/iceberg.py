@@ -53,6 +53,7 @@ _PROPERTIES = {
 }
 
 
+_LOST = re.compile(r"NotFoundException.*?(\S+/metadata/\S+\.metadata\.json)")
 _FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
 
 
@@ -72,7 +73,7 @@ class Iceberg(LakeTable):
         return told(self.name, self._catalog.properties.get("token"))
 
     def load(self) -> bool:
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import NoSuchTableError, RESTError
 
         with self._told():
             if self._is_newest():
@@ -84,6 +85,11 @@ class Iceberg(LakeTable):
             except FileNotFoundError:
                 # A disk that is not mounted looks like this too, and a project that shares the catalog: it may be live.
                 self._refuse_elsewhere(self._recorded() or self.place.spark)
+                raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
+            except RESTError as error:
+                if (lost := _lost(error)) is None:
+                    raise
+                self._refuse_elsewhere(lost)
                 raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
         self._refuse_elsewhere(found.location())
         self._table = found
@@ -136,8 +142,8 @@ class Iceberg(LakeTable):
         self._map()
 
     def _forget(self) -> None:
-        """Lets the catalog forget a table of ours whose files are gone. By REST nobody says where they were."""
-        recorded = self._recorded()
+        """Lets the catalog forget a table of ours whose files are gone."""
+        recorded = self._recorded() or self._missed()
         if recorded is None:
             return
         self._refuse_elsewhere(recorded)
@@ -160,6 +166,16 @@ class Iceberg(LakeTable):
         named = {"catalog": self._catalog.name, "namespace": NAMESPACE, "name": self.name}
         with engine.connect() as connection:
             return next((str(row[0]) for row in connection.execute(asked, named)), None)
+
+    def _missed(self) -> str | None:
+        """By REST: where a catalog looked for the table's metadata in vain, if it says so."""
+        from pyiceberg.exceptions import NoSuchTableError, RESTError
+
+        try:
+            self._catalog.load_table(self._known)
+        except (NoSuchTableError, RESTError) as error:
+            return _lost(error)
+        return None
 
     def _refuse_elsewhere(self, location: str) -> None:
         """Another project's table of the same name: to write there, or to take it from the catalog, would harm both."""
@@ -386,6 +402,12 @@ def _mapping(schema: Schema, former: Mapping[int, Sequence[str]]) -> str:
     for each in fields:
         each["names"] = [*each["names"], *former.get(each["field-id"], ())]
     return json.dumps(fields)
+
+
+def _lost(error: Exception) -> str | None:
+    """Where a REST catalog, which reads the metadata itself, says that they are not."""
+    found = _LOST.search(str(error))
+    return None if found is None else found.group(1)
 
 
 def _bare(location: str) -> str:
