@@ -104,6 +104,9 @@ def test_columns_of_the_same_name(orders: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(said(capsys, "query", other, "--format", "json")) == {"id": 1, "ID": 2}
     assert "'ID' is the name" in said(capsys, "query", other, "--format", "parquet", "--out", "x", code=1)
     assert "no rows" in said(capsys, "query", "SELECT id FROM orders WHERE false")
+    assert "[red]" in said(capsys, "query", 'SELECT id AS "[red]" FROM orders')
+    for out in (orders, orders / "none" / "out.csv"):
+        assert "name a file in a folder that is there" in said(capsys, "query", other, "--out", str(out), code=1)
 
 
 def test_a_table_that_cannot_be_looked_at_is_listed_with_the_reason(

@@ -196,6 +196,9 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
 
     if args.format == "parquet" and args.out is None:
         raise UsageInvalid(reason="Parquet is written to a file; name it with --out", command=_QUERY)
+    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
+        reason = f"--out {args.out} cannot be written: name a file in a folder that is there"
+        raise UsageInvalid(reason=reason, command=_QUERY)
 
     def choose(table: LakeTable) -> Version | None:
         version = _chosen(args, settings, table)

@@ -95,12 +95,13 @@ def grid(
     """Prints rows as a table; columns may have the same name."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
         numbers = all(isinstance(row[place], int | float | None) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
+        table.add_column(escape(column.replace("_", " ")), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(text, row))
     # A pipe has no width: rich would assume 80 columns and fold what `grep` and `awk` want on one line.
