@@ -243,5 +243,10 @@ def test_by_the_command_line(
     table = Catalog(config.load(folder)).table("orders", "delta")
     table.create(COLUMNS, ())
     epoch(table, 0, [file_of(table, [1])])
+    assert "--table ../away is no name" in shell("lake", "archive", "page.views", "--table", "../away").err
+    assert "MR-TOPIC-UNKNOWN" in shell("lake", "archive", "page.view", "--table", "unmade").err
+    assert not (folder / "lake" / "unmade").exists()
+    Catalog(config.load(folder)).table("others", "delta").create(COLUMNS, ())
+    assert "it has other columns than an archive" in shell("lake", "archive", "page.views", "--table", "others").err
     assert "it holds what flow writes" in shell("lake", "archive", "page.views", "--table", "orders").err
     assert "it is no archive of a topic" in shell("lake", "restore", "orders", "--into", "other").err

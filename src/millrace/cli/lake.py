@@ -74,9 +74,13 @@ def add(commands: Commands) -> None:
 def archive(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.lakehouse import Catalog
     from millrace.lakehouse.archive import follow, named
+    from millrace.lakehouse.catalog import NAME
     from millrace.log import Log
 
-    name = args.table or named(args.topic)
+    name = named(args.topic) if args.table is None else args.table
+    if not NAME.fullmatch(name):
+        reason = f"--table {name} is no name of a table: take letters, digits and _, and begin with a letter or _"
+        raise UsageInvalid(reason=reason, command="millrace lake archive")
     catalog, pause_s = Catalog(settings), durations.milliseconds(args.every) / 1000
 
     def wait() -> bool:

@@ -145,6 +145,12 @@ class ArchiveGap(UserError):
     fix = "archive the rest into another table, and more often than records expire"
 
 
+class ArchiveMissing(UserError):
+    code = "MR-ARCHIVE-MISSING"
+    text = "the lake has no archive of topic {topic!r}, which would be its table {table!r}"
+    fix = "make it with `millrace lake archive {topic}`, without --table: a replay looks for that name alone"
+
+
 class ArchiveUnfit(UserError):
     code = "MR-ARCHIVE-UNFIT"
     text = "lake table {table!r} does not fit topic {topic!r}: {reason}"

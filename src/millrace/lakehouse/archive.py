@@ -52,10 +52,12 @@ def named(topic: str) -> str:
 
 def archive(log: Log, topic: str, table: LakeTable, most: int = RECORDS_A_COMMIT) -> int:
     """Archives what a topic holds and the table does not, up to its end of now; gives how many records that are."""
+    ends = {number: end for number, (_, end) in log.topics.offsets(topic).items()}
     if not table.load():
         table.create(columns(), (), KEPT)
+    elif table.note() is None and table.columns.names != columns().names:
+        raise ArchiveUnfit(table=table.name, topic=topic, reason="it has other columns than an archive has")
     sweep(table, FOLDER)
-    ends = {number: end for number, (_, end) in log.topics.offsets(topic).items()}
     added = 0
     while True:
         try:
