@@ -252,7 +252,7 @@ def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
     from millrace.lakehouse.positions import ends_at
     from millrace.log import Log
 
-    position = lsn("--lsn", text, _QUERY)
+    position = int(text) if text.isdecimal() else lsn("--lsn", text, _QUERY)  # a number, as changes have it
     note = table.note()
     topics = {} if note is None else moments.topics_of(note)
     if len(topics) != 1:
