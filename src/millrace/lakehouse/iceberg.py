@@ -6,7 +6,6 @@ Files are as Spark wrote them, without numbers of columns; the table's name mapp
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import defaultdict
@@ -17,15 +16,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.errors import (
-    LakeCatalogFailed,
-    LakeCatalogRefused,
-    LakeCatalogUnreachable,
     LakeConflict,
     LakeTableAway,
     LakeTableElsewhere,
-    MillraceError,
 )
 from millrace.lakehouse.footers import Footer, only_value
+from millrace.lakehouse.iceberg_told import lost_at, told
 from millrace.lakehouse.iceberg_types import counted, iceberg_type, schema_of, spark_type
 from millrace.lakehouse.place import Place
 from millrace.lakehouse.table import KEY, NOTE, Committed, DataFile, LakeTable, Note, Version
@@ -53,7 +49,6 @@ _PROPERTIES = {
 }
 
 
-_LOST = re.compile(r"NotFoundException.*?(\S+/metadata/\S+\.metadata\.json)")
 _FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
 
 
@@ -87,7 +82,7 @@ class Iceberg(LakeTable):
                 self._refuse_elsewhere(self._recorded() or self.place.spark)
                 raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
             except RESTError as error:
-                if (lost := _lost(error)) is None:
+                if (lost := lost_at(error)) is None:
                     raise
                 self._refuse_elsewhere(lost)
                 raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
@@ -174,7 +169,7 @@ class Iceberg(LakeTable):
         try:
             self._catalog.load_table(self._known)
         except (NoSuchTableError, RESTError) as error:
-            return _lost(error)
+            return lost_at(error)
         return None
 
     def _refuse_elsewhere(self, location: str) -> None:
@@ -351,9 +346,9 @@ class Iceberg(LakeTable):
             for each in schema.fields:
                 names[each.field_id].add(each.name)
         former = self._former()
-        for number, told in names.items():
+        for number, called in names.items():
             # Where we renamed a column, all files were written again: each version's have the names of its schema.
-            if len(told) > 1 and told - {self._table.schema().find_column_name(number), *former.get(number, ())}:
+            if len(called) > 1 and called - {self._table.schema().find_column_name(number), *former.get(number, ())}:
                 return False  # somebody else renamed it
         if len(set().union(*names.values())) < sum(map(len, names.values())):
             return False
@@ -404,12 +399,6 @@ def _mapping(schema: Schema, former: Mapping[int, Sequence[str]]) -> str:
     return json.dumps(fields)
 
 
-def _lost(error: Exception) -> str | None:
-    """Where a REST catalog, which reads the metadata itself, says that they are not."""
-    found = _LOST.search(str(error))
-    return None if found is None else found.group(1)
-
-
 def _bare(location: str) -> str:
     """Without what some write and some do not."""
     return re.sub("/+", "/", location.removeprefix("file:").rstrip("/"))
@@ -419,49 +408,6 @@ def _keeping(keep: timedelta | None) -> dict[str, str]:
     """As other programs that clean up read it."""
     length_ms = _FOR_EVER_MS if keep is None else max(1, round(keep.total_seconds() * 1000))
     return {"history.expire.max-snapshot-age-ms": str(length_ms)}
-
-
-@contextlib.contextmanager
-def told(table: str, token: str | None = None) -> Iterator[None]:
-    """Who was second, or found no catalog, is told so in our words: SQLAlchemy's have the statement and more, and those
-    of a REST catalog may repeat the `token`."""
-    from pyiceberg.exceptions import (
-        AuthorizationExpiredError,
-        CommitFailedException,
-        ForbiddenError,
-        OAuthError,
-        RESTError,
-        UnauthorizedError,
-    )
-    from requests import RequestException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except MillraceError:
-        raise
-    except CommitFailedException:
-        raise LakeConflict(table=table, reason="somebody else committed first") from None
-    except SQLAlchemyError as error:
-        said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()
-        raise LakeCatalogUnreachable(reason=said[0][:300] if said else type(error).__name__) from None
-    except ForbiddenError:
-        raise LakeCatalogRefused(reason="it may not be done with this token") from None
-    except (UnauthorizedError, AuthorizationExpiredError, OAuthError):
-        reason = "the token is wrong or has expired" if token else "it wants a token, and none is given"
-        raise LakeCatalogRefused(reason=reason) from None
-    except (RESTError, RequestException) as error:  # of a catalog by REST; whether it committed, the next look tells
-        raise LakeCatalogUnreachable(reason=_masked(error, token)) from None
-    except Exception as error:
-        # What else it has names for: a namespace that is gone, what it cannot do. These are its own words too.
-        if not isinstance(error, NotImplementedError) and type(error).__module__ != CommitFailedException.__module__:
-            raise
-        raise LakeCatalogFailed(table=table, reason=_masked(error, token)) from None
-
-
-def _masked(error: Exception, token: str | None) -> str:
-    said = str(error).replace(token or "\0", "***").strip().splitlines()
-    return said[0][:300] if said else type(error).__name__
 
 
 def _bounds(schema: Schema, bounds: dict[int, bytes] | None) -> Iterator[tuple[str, Any]]:
