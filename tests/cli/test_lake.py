@@ -89,6 +89,26 @@ def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureF
     assert "it is no query" in said(capsys, "query", "DELETE FROM orders", code=1)
 
 
+def test_columns_of_the_same_name(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT a.id, b.id, b.id / 7 AS share FROM orders a, orders b WHERE a.id = 0 AND b.id = 8"
+    shown = orders / "out.txt"
+    assert not said(capsys, "query", query, "--out", str(shown))
+    assert shown.read_text().split()[-3:] == ["0", "8", "1.1428571428571428"], "a table is a format as well"
+    assert said(capsys, "query", query, "--format", "csv").splitlines() == ["id,id,share", "0,8,1.1428571428571428"]
+    for kind in ("json", "parquet"):
+        out = orders / f"out.{kind}"
+        reason = f"'id' is the name of two columns, and {kind} needs a name for each"
+        assert reason in said(capsys, "query", query, "--format", kind, "--out", str(out), code=1)
+        assert not out.exists()
+    other = "SELECT 1 AS id, 2 AS ID"
+    assert json.loads(said(capsys, "query", other, "--format", "json")) == {"id": 1, "ID": 2}
+    assert "'ID' is the name" in said(capsys, "query", other, "--format", "parquet", "--out", "x", code=1)
+    assert "no rows" in said(capsys, "query", "SELECT id FROM orders WHERE false")
+    assert "[red]" in said(capsys, "query", 'SELECT id AS "[red]" FROM orders')
+    for out in (orders, orders / "none" / "out.csv"):
+        assert "name a file in a folder that is there" in said(capsys, "query", other, "--out", str(out), code=1)
+
+
 def test_a_table_that_cannot_be_looked_at_is_listed_with_the_reason(
     orders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,6 +143,29 @@ def test_an_archive_keeps_what_was_committed_without_an_answer(
     assert records(log, "again") == records(log, "events")
 
 
+def test_topics_that_are_compacted(log: Log, table: LakeTable) -> None:
+    log.topics.create("events", partitions=2, compact=True)
+    for number in range(10):
+        log.write("events", None if number == 7 else b"x", key=f"k{number % 3}", partition=number % 2)
+    archive(log, "events", table)
+    log.topics.create("kept", partitions=2, compact=True)
+    for into in ("all", "kept"):
+        assert restore(log, table, into) == 10
+        assert records(log, into) == records(log, "events")
+    with pytest.raises(ArchiveUnfit, match="the archive of that very topic"):
+        restore(log, table, "events")
+
+
+def test_records_without_a_key_fit_no_topic_that_is_compacted(log: Log, table: LakeTable) -> None:
+    log.topics.create("events", partitions=2, retention="forever")
+    feed(log, 0, 10)
+    archive(log, "events", table)
+    log.topics.create("kept", partitions=2, compact=True)
+    with pytest.raises(ArchiveUnfit, match="takes no record without a key"):
+        restore(log, table, "kept")
+    assert not list(log.read("kept"))
+
+
 def test_a_topic_is_followed_and_its_archive_stays_tidy(log: Log, table: LakeTable) -> None:
     log.topics.create("events", partitions=2, retention="forever")
     fed = iter(range(0, 200, 20))
@@ -220,5 +243,10 @@ def test_by_the_command_line(
     table = Catalog(config.load(folder)).table("orders", "delta")
     table.create(COLUMNS, ())
     epoch(table, 0, [file_of(table, [1])])
+    assert "--table ../away is no name" in shell("lake", "archive", "page.views", "--table", "../away").err
+    assert "MR-TOPIC-UNKNOWN" in shell("lake", "archive", "page.view", "--table", "unmade").err
+    assert not (folder / "lake" / "unmade").exists()
+    Catalog(config.load(folder)).table("others", "delta").create(COLUMNS, ())
+    assert "it has other columns than an archive" in shell("lake", "archive", "page.views", "--table", "others").err
     assert "it holds what flow writes" in shell("lake", "archive", "page.views", "--table", "orders").err
     assert "it is no archive of a topic" in shell("lake", "restore", "orders", "--into", "other").err

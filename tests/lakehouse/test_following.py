@@ -112,6 +112,35 @@ def test_what_cannot_be_followed(log: Log, table: LakeTable) -> None:
         caught_up(other, table)
 
 
+def test_versions_that_went_without_a_row_that_was_lost(log: Log, table: LakeTable) -> None:
+    epoch(table, 0, [file_of(table, [1, 2])])
+    epoch(table, 1, [file_of(table, [3])])
+    caught_up(log, table)
+    for number, ids in ((2, [4]), (3, [5, 6])):
+        compact(table)
+        forget(table, datetime.now(UTC) + timedelta(days=1))
+        assert caught_up(log, table) == 0
+        epoch(table, number, [file_of(table, ids)])
+        caught_up(log, table)
+    assert sorted(rows(log)[:3]) == [1, 2, 3]
+    assert rows(log)[3:] == [4, 5, 6]
+    # Of a table with a key, as many rows need not be the same ones.
+    compact(table)
+    forget(table, datetime.now(UTC) + timedelta(days=1))
+    table.keeps(None, key=["id"])
+    with pytest.raises(LakeFollowingGap):
+        caught_up(log, table)
+    table.keeps(None, key=())
+    # The writing of a version's rows was cut off: which of them are missing, nobody can say any more.
+    epoch(table, 4, [file_of(table, range(10, 20))])
+    caught_up(log, table, after=4)
+    assert 6 < len(rows(log)) < 16
+    compact(table)
+    forget(table, datetime.now(UTC) + timedelta(days=1))
+    with pytest.raises(LakeFollowingGap):
+        caught_up(log, table)
+
+
 def test_values_that_json_has_none_for() -> None:
     given = {"bytes": b"\x00\xff", "far": float("inf"), "none": float("nan"), "parts": [{"a": b"x"}], "text": ""}
     assert _plain(given) == {"bytes": "AP8=", "far": "inf", "none": "nan", "parts": [{"a": "eA=="}], "text": ""}

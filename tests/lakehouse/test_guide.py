@@ -15,6 +15,7 @@ from millrace.cli import main
 from millrace.lakehouse import Catalog, moments
 from millrace.lakehouse.asking import connected
 from millrace.lakehouse.table import Note
+from millrace.views.changelog import lsn_number
 from tests.command import until
 from tests.engine.items import once
 from tests.shop import Shop
@@ -71,7 +72,11 @@ def test_from_postgres_to_a_time_travel_query(
     (first, *_) = _versions(shop, table)
     assert re.search(r"2 +new +2\.00", said(version, **{"--version 1": f"--version {first}"}))
     for place, status in ((states[0][0], "new"), (states[1][0], "paid")):
-        assert re.search(rf"2 +{status}", said(lsn, **{"$lsn": place}))
+        for told in (place, str(lsn_number(place))):
+            assert re.search(rf"2 +{status}", said(lsn, **{"$lsn": told}))
+    beyond = lsn.replace("FROM orders", f"FROM {table}").replace("$lsn", "FFFFFF/0")
+    assert main(shlex.split(beyond)[1:]) == 1
+    assert "so far it reaches up to LSN" in capsys.readouterr().err
     with Catalog(shop.settings).opened(table) as opened, connected() as connection:
         known = [each for each in opened.versions() if each.note is not None]
         assert len(known) >= 3

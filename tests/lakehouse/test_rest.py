@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import traceback
 import uuid
 from dataclasses import replace
@@ -12,16 +13,19 @@ import pytest
 from pyspark.sql.types import StringType, StructField
 
 from millrace import config
-from millrace.config import Lake, Secret
+from millrace.config import Lake, Secret, Settings
 from millrace.errors import (
     LakeCatalogFailed,
     LakeCatalogRefused,
     LakeCatalogUnreachable,
     LakeConflict,
     LakeTableAway,
+    LakeTableElsewhere,
 )
 from millrace.lakehouse import Catalog
 from millrace.lakehouse.compacting import compact
+from millrace.lakehouse.iceberg import Iceberg
+from millrace.lakehouse.place import Disk
 from tests.command import millrace
 from tests.lakehouse.filled import COLUMNS, epoch, file_of, ids
 from tests.lakehouse.rest import guarded, rest_catalog
@@ -56,9 +60,29 @@ def test_a_catalog_by_rest_keeps_the_same_promises(
             assert ids(settings, table, lambda each: each.versions()[1]) == [1, 2, 3]
             assert [each.number for each in table.versions()] == [1, 2, 3, 4, 5]
         assert Catalog(settings).names() == [name]
+        forgets_a_table_whose_files_are_gone(settings)
         refuses_without_its_token(tmp_path, url, name, monkeypatch)
     with pytest.raises(LakeCatalogUnreachable, match="does not answer"):
         Catalog(settings).table(name, "iceberg").load()
+
+
+def forgets_a_table_whose_files_are_gone(settings: Settings) -> None:
+    """Only for who builds it again, and only if it was this project's."""
+    name = f"lost_{uuid.uuid4().hex[:8]}"
+    with contextlib.closing(Catalog(settings).table(name, "iceberg")) as table:
+        table.create(COLUMNS, ())
+        epoch(table, 0, [file_of(table, [1])])
+        shutil.rmtree(table.folder)
+    with contextlib.closing(Catalog(settings).table(name, "iceberg")) as table:
+        with pytest.raises(LakeTableAway, match="nothing is at"):
+            table.load()
+        elsewhere = Iceberg(name, Disk(settings.folder / "elsewhere" / name), table._catalog)  # type: ignore[attr-defined]
+        with pytest.raises(LakeTableElsewhere):
+            elsewhere.create(COLUMNS, (), anew=True)
+        table.create(COLUMNS, (), anew=True)
+        epoch(table, 0, [file_of(table, [2])])
+        assert ids(settings, table) == [2]
+        shutil.rmtree(table.folder)
 
 
 def refuses_without_its_token(folder: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

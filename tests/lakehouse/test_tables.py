@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql.types import StringType, StructField
 
 from millrace import config
@@ -22,6 +23,7 @@ from millrace.errors import (
     ExtraMissing,
     LakeCatalogUnreachable,
     LakeConflict,
+    LakePositionUnknown,
     LakeQueryInvalid,
     LakeQueryTooSlow,
     LakeTableUnknown,
@@ -128,6 +130,43 @@ def test_small_files_of_a_divided_table_are_written_together(
         with pytest.raises(LakeConflict):
             compacting.compact(made)
     assert len(made.place.names(f"data/{compacting.FOLDER}")) == 2, "what was not committed is not left"
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_a_table_with_a_key_stays_in_its_order(
+    project: Settings, made: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.keeps(None, key=["id"])
+    assert made.key == ("id",)
+    large = file_of(made, range(100, 5_000))
+    epoch(made, 0, [large, file_of(made, [70, 9, 8]), file_of(made, [7, 1])])
+    few = compacting.AT_ONCE_FILES - 1
+    epoch(made, 1, [file_of(made, [10 + number, 50 + number]) for number in range(few - 2)])
+    with monkeypatch.context() as patch:
+        patch.setattr(compacting, "KEYED_SMALL_BYTES", 10_000)
+        assert compacting.debt(made) == 0
+        epoch(made, 2, [file_of(made, [2])])
+        assert compacting.debt(made) == few + 1
+        assert compacting.compact(made, alike=True).files == few + 1
+        (new,) = [each for each in made.files() if each.path != large]
+        held = parquet.read_table(made.folder / new.path).column("id").to_pylist()
+        assert held == sorted([70, 9, 8, 7, 1, 2, *range(10, 8 + few), *range(50, 48 + few)])
+        # Neighbours become one: of two that are made, each key is in one alone.
+        names = [file_of(made, [-8, -7]), file_of(made, [-2, -1]), file_of(made, [-6, -5]), file_of(made, [-4, -3])]
+        epoch(made, 3, names, [new.path])
+        most = max(each.size_bytes for each in made.files() if each.path in names)
+        patch.setattr(compacting, "KEYED_TARGET_BYTES", 2 * most)
+        assert compacting.compact(made).into == 2
+        spans = sorted((each.low["id"], each.high["id"]) for each in made.files() if each.path != large)
+        assert spans == [(-8, -5), (-4, -1)]
+    assert ids(project, made)[:8] == list(range(-8, 0))
+    made.keeps(None, key=())
+    assert made.key == ()
+    with contextlib.closing(Catalog(project).table(f"{made.name}_keyed", made.format)) as other:
+        other.create(COLUMNS, (), key=["id", "region"])
+        version = other.version
+        other.keeps(None, key=["id", "region"])
+        assert (other.key, other.version) == (("id", "region"), version), "said when it is made, in no version more"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -373,11 +412,15 @@ def test_an_lsn_is_found_in_the_topic(settings: Settings) -> None:
     log = Log(replace(settings, prefix="lsn"))
     log.topics.create("orders", partitions=2)
 
-    def change(lsn: int | None, partition: int, *, wrapped: bool = False) -> None:
-        value = None if lsn is None else {"op": "c", "source": {"lsn": lsn}}
+    def change(lsn: int | None, partition: int, *, wrapped: bool = False, snapshot: str = "false") -> None:
+        value = None if lsn is None else {"op": "c", "source": {"lsn": lsn, "snapshot": snapshot}}
         log.write("orders", {"payload": value} if wrapped else value, key=json.dumps({"id": 1}), partition=partition)
 
-    assert ends_at(log, "orders", 5) == {0: 0, 1: 0}
+    def refused(lsn: int, reason: str, topic: str = "orders") -> None:
+        with pytest.raises(LakePositionUnknown, match=reason):
+            ends_at(log, topic, lsn)
+
+    refused(5, "none of its records has one")
     # The second was begun before the first, and committed after it.
     for lsn in (10, 30, 20, None, 40):
         change(lsn, 0)
@@ -386,3 +429,15 @@ def test_an_lsn_is_found_in_the_topic(settings: Settings) -> None:
     assert ends_at(log, "orders", 10) == {0: 1, 1: 0}
     assert ends_at(log, "orders", 25) == {0: 3, 1: 1}
     assert ends_at(log, "orders", 40) == {0: 5, 1: 1}
+    refused(41, "up to LSN 0/28")
+    assert ends_at(log, "orders", 41, marked=41) == {0: 5, 1: 1}
+    # Plain topics, and MariaDB's.
+    log.topics.create("others", partitions=1)
+    for value in (b"no JSON", '{"id": 1}', '{"source": {"file": "bin.1", "pos": 4}}'):
+        log.write("others", value)
+    refused(1, "none of its records has one", "others")
+    # A snapshot has what was committed before it, and no part of it has all of that.
+    log.topics.create("taken", partitions=1)
+    for lsn, kind in ((50, "first"), (50, "true"), (50, "last"), (60, "false"), (60, "incremental")):
+        log.write("taken", {"op": "r", "source": {"lsn": lsn, "snapshot": kind}})
+    assert ends_at(log, "taken", 45) == {0: 3}

@@ -4,6 +4,7 @@ of several, of null, and for tables that are divided; and no file is written aga
 from __future__ import annotations
 
 import random
+import uuid
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 from millrace.lakehouse import Committed
 from millrace.lakehouse.delta import Delta
 from millrace.lakehouse.place import Disk
+from millrace.sinks import lake_here
 from millrace.sinks import lake_merging as merging
+from millrace.sinks.contract import DIFF
 from millrace.sinks.lake_here import Here, held
 from tests.rotation import today
 
@@ -99,6 +102,43 @@ def test_files_without_one_of_the_keys_stay(tmp_path: Path, monkeypatch: pytest.
     assert merged.epoch([{"id": 131, "day": None, "region": "x", "name": "between"}], []) == 0
     assert merged.epoch([{"id": 130, "day": None, "region": "x", "name": "there"}], [{"id": 5}, {"id": 7}]) == 1
     assert len(before & {each.path for each in merged.table.files()}) == 2
+
+
+def test_no_epoch_is_computed_in_vain_where_much_of_the_table_may_hold_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged = Merged(tmp_path, ["id"], [])
+    row = {"id": 1, "day": None, "region": "x", "name": "y"}
+    merged.epoch([row], [])
+    computed = []
+
+    class Rows:
+        def limit(self, _: int) -> Rows:
+            return self
+
+        def toArrow(self) -> pyarrow.Table:  # noqa: N802 -- Spark's name
+            computed.append(1)
+            return pyarrow.Table.from_pylist([row], merged.table.arrow()).append_column(DIFF, [[1]])
+
+    monkeypatch.setattr(lake_here, "shaped", lambda *_: Rows())
+
+    def merge(told: tuple[int, list[merging.Span]] | None = None) -> bool:
+        place = f"flow/{uuid.uuid4().hex[:8]}"
+        done = merged.here.merged(None, None, COLUMNS, place, told)  # type: ignore[arg-type]
+        return done is not None
+
+    few = (1, [(1, 1)])
+    assert merge(few)
+    assert merged.here.likely
+    computed.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(lake_here, "BYTES_HERE", 0)
+        assert not merge()
+        assert (computed, merged.here.likely) == ([1], False), "once, and then it is known"
+        assert not merge(few)
+        assert computed == [1]
+    assert merge(few)
+    assert merged.here.likely
 
 
 def test_null_is_a_key_like_others() -> None:

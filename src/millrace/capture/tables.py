@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace.capture import memory
+from millrace.capture.connector import marks_topic
 from millrace.capture.database import CapturedTable
 from millrace.capture.memory import Remembered
 from millrace.capture.reading import decoded
@@ -17,6 +18,8 @@ from millrace.log import Log, Record
 from millrace.model import Change, LatestByKey
 
 _AT_ONCE = 10_000
+# Among so many offsets at the end of the topic of marks is the last one: transactions take some there.
+_MARKS = 100
 
 
 def find(log: Log, name: str) -> tuple[Remembered, CapturedTable]:
@@ -75,6 +78,18 @@ def _committed(record: Record) -> datetime | None:
 
 def _shown(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def marked(log: Log, topic: str) -> int:
+    """Up to which place of its database's log a topic has everything that was committed, as its capture says; 0 where
+    none does."""
+    for found in memory.read(log).values():
+        marks = marks_topic(found.capture)
+        if topic in {table.topic for table in found.tables.values()} and log.topics.exists(marks):
+            end = log.topics.last(marks)[0]
+            told = [int(each.json()["lsn"]) for each in log.read(marks, max(end - _MARKS, 0), partition=0)]
+            return max(told, default=0)
+    return 0
 
 
 def changes(

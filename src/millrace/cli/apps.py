@@ -150,6 +150,8 @@ def _run_app(args: argparse.Namespace, settings: Settings, say: Callable[[str], 
         traffic=not args.no_traffic,
         replay=_replay(args),
     )
+    if run.replay is not None and run.replay.lake and not args.once:
+        say("from the lake: it ends when all that is there now has been read; run it again for what comes later")
     # What is shown by default are the live topics.
     show = shown_topics(run.graph, args.show or (settings.run.show if run.replay is None else ()))
     signals = Signals(lambda: say("stopping after this epoch; Ctrl-C again stops at once"))

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from millrace import durations
 from millrace.cli.arguments import lsn, moment
-from millrace.cli.output import Commands, command, json_option, listing, noun, plain, say
+from millrace.cli.output import Commands, command, grid, json_option, listing, noun, plain, say, shown
 from millrace.config import Settings
 from millrace.errors import UsageInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millrace.lakehouse import LakeTable, Version
 
@@ -74,9 +74,13 @@ def add(commands: Commands) -> None:
 def archive(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.lakehouse import Catalog
     from millrace.lakehouse.archive import follow, named
+    from millrace.lakehouse.catalog import NAME
     from millrace.log import Log
 
-    name = args.table or named(args.topic)
+    name = named(args.topic) if args.table is None else args.table
+    if not NAME.fullmatch(name):
+        reason = f"--table {name} is no name of a table: take letters, digits and _, and begin with a letter or _"
+        raise UsageInvalid(reason=reason, command="millrace lake archive")
     catalog, pause_s = Catalog(settings), durations.milliseconds(args.every) / 1000
 
     def wait() -> bool:
@@ -128,7 +132,7 @@ def _summary(table: LakeTable) -> dict[str, Any]:
 
 def describe(args: argparse.Namespace, settings: Settings) -> None:
     from millrace.lakehouse import Catalog
-    from millrace.lakehouse.compacting import SMALL_BYTES, debt
+    from millrace.lakehouse.compacting import debt, small_bytes
     from millrace.lakehouse.moments import topics_of
     from millrace.lakehouse.positions import freshness_s
     from millrace.lakehouse.retention import size_bytes
@@ -142,7 +146,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> None:
             "folder": table.place.url,
             "partition_by": list(table.partition_by),
             "history_bytes": size_bytes(table) - sum(each.size_bytes for each in files),
-            "small_files": sum(each.size_bytes < SMALL_BYTES for each in files),
+            "small_files": sum(each.size_bytes < small_bytes(table) for each in files),
             "compaction_debt_files": debt(table, files),
             "flow": None if note is None else note.flow,
             "freshness_s": freshness_s(Log(settings), table),
@@ -196,6 +200,9 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
 
     if args.format == "parquet" and args.out is None:
         raise UsageInvalid(reason="Parquet is written to a file; name it with --out", command=_QUERY)
+    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
+        reason = f"--out {args.out} cannot be written: name a file in a folder that is there"
+        raise UsageInvalid(reason=reason, command=_QUERY)
 
     def choose(table: LakeTable) -> Version | None:
         version = _chosen(args, settings, table)
@@ -205,6 +212,7 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
         return version
 
     with asked(settings, args.sql, choose) as found:
+        _refuse_alike(found.columns, args.format)
         if args.format == "parquet":
             found.write_parquet(str(args.out))
         elif args.out is not None:
@@ -212,6 +220,15 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
                 _print(found, args.format, file)
         else:
             _print(found, args.format, sys.stdout)
+
+
+def _refuse_alike(columns: Sequence[str], format: str) -> None:
+    """An object of JSON has one value of a name; of Parquet's columns that are called alike DuckDB renames some."""
+    names = [name.lower() if format == "parquet" else name for name in columns]
+    alike = [name for place, name in enumerate(columns) if names[place] in names[:place]]
+    if alike and format in ("json", "parquet"):
+        reason = f"{alike[0]!r} is the name of two columns, and {format} needs a name for each: say AS in the query"
+        raise UsageInvalid(reason=reason, command=_QUERY)
 
 
 def _chosen(args: argparse.Namespace, settings: Settings, table: LakeTable) -> Version | None:
@@ -230,40 +247,50 @@ def _chosen(args: argparse.Namespace, settings: Settings, table: LakeTable) -> V
 
 
 def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
+    from millrace.capture.tables import marked
     from millrace.lakehouse import moments
     from millrace.lakehouse.positions import ends_at
     from millrace.log import Log
 
-    position = lsn("--lsn", text, _QUERY)
+    position = int(text) if text.isdecimal() else lsn("--lsn", text, _QUERY)  # a number, as changes have it
     note = table.note()
     topics = {} if note is None else moments.topics_of(note)
     if len(topics) != 1:
-        reason = f"{table.name} is not a captured table's, and so has no LSN"
+        reason = f"{table.name} does not hold the changes of one captured table, and so has no LSN: ask by --time"
         raise UsageInvalid(reason=reason, command=_QUERY)
     (outside,) = topics
-    ends = ends_at(Log(settings), settings.unnamed(outside) or outside, position)
+    log, topic = Log(settings), settings.unnamed(outside) or outside
+    ends = ends_at(log, topic, position, marked(log, topic))
     return moments.that_holds(table, outside, ends, f"LSN {text}")
 
 
 def _print(found: Any, format: str, file: Any) -> None:
     if format == "json":
+        names = list(found.columns)
         for row in _rows(found):
-            print(json.dumps(row, default=plain, ensure_ascii=False), file=file)
+            print(json.dumps(dict(zip(names, row, strict=True)), default=plain, ensure_ascii=False), file=file)
     elif format == "csv":
-        writer = csv.DictWriter(file, fieldnames=list(found.columns))
-        writer.writeheader()
-        for row in _rows(found):
-            writer.writerow({name: _cell(value) for name, value in row.items()})
+        writer = csv.writer(file)
+        writer.writerow(found.columns)
+        writer.writerows(map(_cell, row) for row in _rows(found))
     else:
-        rows = [{name: _cell(value) for name, value in row.items()} for row in _rows(found.limit(MOST_SHOWN + 1))]
-        listing(argparse.Namespace(json=False), list(found.columns), rows[:MOST_SHOWN], "no rows")
+        rows = [[_cell(value) for value in row] for row in _rows(found.limit(MOST_SHOWN + 1))]
+        if rows:
+            grid(found.columns, rows[:MOST_SHOWN], _exact, file)
+        else:
+            print("no rows", file=file)
         if len(rows) > MOST_SHOWN:
             say(f"these are the first {MOST_SHOWN:,}; --format json, csv or parquet has all")
 
 
-def _rows(found: Any) -> Iterator[dict[str, Any]]:
+def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
+    """By place, not by name: columns may be called alike."""
     for batch in found.to_arrow_reader():
-        yield from batch.to_pylist()
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _exact(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else shown(value)
 
 
 def _cell(value: Any) -> Any:

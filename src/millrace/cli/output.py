@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from millrace.config import Settings
 from millrace.errors import MillraceError
@@ -55,19 +55,8 @@ def listing(args: argparse.Namespace, columns: Iterable[str], rows: Iterable[Map
     if not found:
         print(empty)
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in columns:
-        numbers = all(isinstance(row.get(column), int | float | None) for row in found)
-        table.add_column(column.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
-    for row in found:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    # A pipe has no width: rich would assume 80 columns and fold what `grep` and `awk` want on one line.
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-    console.print(table)
+    names = list(columns)
+    grid(names, [[row.get(name) for name in names] for row in found])
 
 
 def say(text: str) -> None:
@@ -80,7 +69,8 @@ def fail(error: MillraceError) -> int:
     return error.exit_code
 
 
-def _cell(value: Any) -> str:
+def shown(value: Any) -> str:
+    """In a table."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -94,6 +84,29 @@ def _cell(value: Any) -> str:
     from rich.markup import escape
 
     return escape(str(value))
+
+
+def grid(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    text: Callable[[Any], str] = shown,
+    file: TextIO | None = None,
+) -> None:
+    """Prints rows as a table; columns may have the same name."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for place, column in enumerate(columns):
+        numbers = all(isinstance(row[place], int | float | None) for row in rows)
+        table.add_column(escape(column.replace("_", " ")), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(text, row))
+    # A pipe has no width: rich would assume 80 columns and fold what `grep` and `awk` want on one line.
+    console = Console(width=None if (file or sys.stdout).isatty() else 10_000, highlight=False, file=file)
+    console.print(table)
 
 
 def plain(value: Any) -> Any:

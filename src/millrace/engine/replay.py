@@ -15,7 +15,7 @@ from typing import Any
 
 from millrace.disk import write_whole
 from millrace.engine.plan import flows_of
-from millrace.errors import ReplayInvalid
+from millrace.errors import ArchiveMissing, LakeTableUnknown, ReplayInvalid
 from millrace.flow import Delivery, Graph, Input, Stream, Topic, Traffic
 from millrace.flow.nodes import checked_name
 from millrace.log import Log
@@ -75,6 +75,11 @@ class Replay:
 
     def named(self, name: str) -> str:
         return f"{name}.{self.into}"
+
+    @property
+    def ends(self) -> bool:
+        """Whether what it reads grows no more: topics are restored up to where they are when it begins."""
+        return self.lake or self.until is not None
 
     def applied(self, graph: Graph, only: Collection[str]) -> tuple[Graph, Replay]:
         """The graph with other outputs, and other inputs where these are such outputs; without made-up traffic, and
@@ -137,8 +142,11 @@ class Replay:
         from millrace.lakehouse.archive import named, restore
 
         for topic in sorted(self.restored):
-            with Catalog(log.settings).opened(named(topic)) as table:
-                restore(log, table, self.named(topic), of=topic)
+            try:
+                with Catalog(log.settings).opened(named(topic)) as table:
+                    restore(log, table, self.named(topic), of=topic)
+            except LakeTableUnknown:
+                raise ArchiveMissing(topic=topic, table=named(topic)) from None
 
     def _as_begun(self, held: Mapping[str, Any]) -> Replay:
         if self.lake != held.get("lake", False):

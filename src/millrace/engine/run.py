@@ -152,7 +152,7 @@ class Run:
                 self._captures.get(database.capture.name)  # a replay changes nothing that lives
         if self.replay is not None:
             self.replay = self.replay.begin(self._folder(self.planned[0]).parent, self._log)
-            self.once = self.once or self.replay.until is not None
+            self.once = self.once or self.replay.ends
         for topic in self.graph.topics:
             self._log.topics.ensure(topic.name, partitions=topic.partitions, retention=topic.retention)
 

@@ -80,6 +80,15 @@ class LakeVersionUnknown(UserError):
     fix = "`millrace lake history {table}` shows those that it has"
 
 
+class LakePositionUnknown(UserError):
+    code = "MR-LAKE-POSITION-UNKNOWN"
+    text = "topic {topic!r} does not say what was committed by LSN {lsn}: {reason}"
+    fix = (
+        "if it is to come that far, wait until its capture has (`millrace capture status`); otherwise ask by --time or "
+        "--offset"
+    )
+
+
 class LakeNotPlain(UserError):
     code = "MR-LAKE-NOT-PLAIN"
     text = (
@@ -134,6 +143,12 @@ class ArchiveGap(UserError):
         "has them"
     )
     fix = "archive the rest into another table, and more often than records expire"
+
+
+class ArchiveMissing(UserError):
+    code = "MR-ARCHIVE-MISSING"
+    text = "the lake has no archive of topic {topic!r}, which would be its table {table!r}"
+    fix = "make it with `millrace lake archive {topic}`, without --table: a replay looks for that name alone"
 
 
 class ArchiveUnfit(UserError):

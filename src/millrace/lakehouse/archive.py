@@ -52,10 +52,12 @@ def named(topic: str) -> str:
 
 def archive(log: Log, topic: str, table: LakeTable, most: int = RECORDS_A_COMMIT) -> int:
     """Archives what a topic holds and the table does not, up to its end of now; gives how many records that are."""
+    ends = {number: end for number, (_, end) in log.topics.offsets(topic).items()}
     if not table.load():
         table.create(columns(), (), KEPT)
+    elif table.note() is None and table.columns.names != columns().names:
+        raise ArchiveUnfit(table=table.name, topic=topic, reason="it has other columns than an archive has")
     sweep(table, FOLDER)
-    ends = {number: end for number, (_, end) in log.topics.offsets(topic).items()}
     added = 0
     while True:
         try:
@@ -166,8 +168,8 @@ def restore(log: Log, table: LakeTable, into: str, of: str | None = None) -> int
         # Records keep their times, and old ones would expire at once.
         log.topics.create(into, partitions=len(ends), retention="forever")
     held = log.topics.offsets(into)
-    if len(held) != len(ends) or into == live:
-        raise ArchiveUnfit(table=table.name, topic=into, reason=f"{live} has {len(ends)} partitions, and is another")
+    if unfit := _unfit(log, table, live, into, len(ends), len(held)):
+        raise ArchiveUnfit(table=table.name, topic=into, reason=unfit)
     wrote = 0
     with log.writer(into) as writer:
         for number, end in ends.items():
@@ -177,6 +179,25 @@ def restore(log: Log, table: LakeTable, into: str, of: str | None = None) -> int
                 writer.write(value, key=key, headers=headers, partition=number, time=time)
                 wrote += 1
     return wrote
+
+
+def _unfit(log: Log, table: LakeTable, live: str, into: str, wanted: int, has: int) -> str | None:
+    if into == live:
+        return "it is the archive of that very topic, and a record would be there twice"
+    if has != wanted:
+        return f"{live} has {wanted} partitions, and this one {has}"
+    if "compact" in log.topics.config(into)["cleanup.policy"] and _keyless(table):
+        return "it is compacted, and so takes no record without a key, of which the archive has some"
+    return None
+
+
+def _keyless(table: LakeTable) -> bool:
+    from millrace.lakehouse.asking import connected, words
+
+    scan = words(table)
+    with connected(scan, place=table.place) as connection:
+        found = connection.execute(f"SELECT 1 FROM {scan} WHERE key IS NULL LIMIT 1")  # noqa: S608 -- our own words
+        return found.fetchone() is not None
 
 
 _Plain = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], datetime | None]

@@ -105,7 +105,7 @@ class Catalog:
             yield found
 
     def _known(self) -> Known:
-        from millrace.lakehouse.iceberg import told
+        from millrace.lakehouse.iceberg_told import told
 
         url, properties = self._url(), {"warehouse": self.place.spark}
         if isinstance(self.place, Bucket):

@@ -23,6 +23,9 @@ from millrace.lakehouse.table import DATA, Committed, DataFile, LakeTable
 # What is smaller than the first is written together, up to about the second.
 SMALL_BYTES = 32 * 1024 * 1024
 TARGET_BYTES = 128 * 1024 * 1024
+# Of tables with a key, where each change of a row writes its file again.
+KEYED_SMALL_BYTES = 4 * 1024 * 1024
+KEYED_TARGET_BYTES = 32 * 1024 * 1024
 FOLDER = "compacted"
 TRIES = 5
 # Who writes only files of about the same size together waits until there are so many.
@@ -40,6 +43,10 @@ class Compacted:
 
     files: int
     into: int
+
+
+def small_bytes(table: LakeTable) -> int:
+    return KEYED_SMALL_BYTES if table.key else SMALL_BYTES
 
 
 def debt(table: LakeTable, files: Sequence[DataFile] | None = None) -> int:
@@ -132,8 +139,10 @@ def _groups(
     table: LakeTable, files: Sequence[DataFile] | None = None, *, alike: bool, exactly: bool = True
 ) -> Iterator[list[DataFile]]:
     """Files that become one: small, and of the same values of the columns that divide them. Commits may tell only the
-    beginning of these; `exactly` the files themselves are asked."""
-    small = [each for each in (table.files() if files is None else files) if each.size_bytes < SMALL_BYTES]
+    beginning of these; `exactly` the files themselves are asked. Small files with keys are all of about the same size,
+    and neighbours become one."""
+    key, most = table.key, small_bytes(table)
+    small = [each for each in (table.files() if files is None else files) if each.size_bytes < most]
     least = AT_ONCE_FILES if alike else 2
     if len(small) < least:
         return
@@ -145,12 +154,13 @@ def _groups(
     else:
         values = {each.path: tuple(each.low.get(name) for name in divided) for each in small}
     for each in small:
-        size = int(math.log(max(1, each.size_bytes), AT_ONCE_FILES)) if alike else 0
+        size = int(math.log(max(1, each.size_bytes), AT_ONCE_FILES)) if alike and not key else 0
         sorts[(size, *values.get(each.path, ()))].append(each)
+    target = KEYED_TARGET_BYTES if key else TARGET_BYTES
     for alike_files in sorts.values():
         group: list[DataFile] = []
-        for each in alike_files:
-            if group and sum(one.size_bytes for one in group) + each.size_bytes > TARGET_BYTES:
+        for each in _by_key(alike_files, key) if key else alike_files:
+            if group and sum(one.size_bytes for one in group) + each.size_bytes > target:
                 yield from [group] if len(group) >= least else []
                 group = []
             group.append(each)
@@ -158,12 +168,20 @@ def _groups(
             yield group
 
 
+def _by_key(files: Sequence[DataFile], key: Sequence[str]) -> list[DataFile]:
+    """By the least that they hold; those of which it is not known come last."""
+    known = [each for each in files if key[0] in each.low]
+    return [*sorted(known, key=lambda each: each.low[key[0]]), *(each for each in files if key[0] not in each.low)]
+
+
 def _write(table: LakeTable, files: Sequence[DataFile], path: str) -> None:
     """In bounded memory: some rows at a time, which are sorted where the table's rows lie side by side."""
     import pyarrow
-    from pyarrow import parquet
+    from pyarrow import parquet, types
 
-    schema, place, order = table.arrow(), table.place, [(name, "ascending") for name in table.cluster_by]
+    schema, place = table.arrow(), table.place
+    ordered = [name for name in table.key or table.cluster_by if not types.is_nested(schema.field(name).type)]
+    order = [(name, "ascending") for name in ordered]
     length = _SORTED_ROWS if order else _ROWS_A_GROUP
     with parquet.ParquetFile(place.arrow(files[0].path), filesystem=place.filesystem) as file:
         first = next(file.iter_batches(_SAMPLE_ROWS), None)

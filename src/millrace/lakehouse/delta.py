@@ -15,7 +15,7 @@ from millrace.errors import LakeConflict
 from millrace.lakehouse.bucket import Bucket
 from millrace.lakehouse.footers import Footer, only_value, text_bounds
 from millrace.lakehouse.place import Seen
-from millrace.lakehouse.table import CLUSTER, NOTE, Committed, DataFile, LakeTable, Note, Version
+from millrace.lakehouse.table import KEY, NOTE, Committed, DataFile, LakeTable, Note, Version
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -70,6 +70,7 @@ class Delta(LakeTable):
         partition_by: Sequence[str],
         keep: timedelta | None = None,
         *,
+        key: Sequence[str] = (),
         anew: bool = False,  # noqa: ARG002 -- no catalog knows it
     ) -> None:
         from deltalake import DeltaTable, Schema
@@ -81,13 +82,14 @@ class Delta(LakeTable):
             storage_options=self._options,
             partition_by=list(partition_by),
             name=self.name,
-            configuration=_keeping(keep),
+            configuration={**_keeping(keep), **({KEY: ",".join(key)} if key else {})},
+            raise_if_key_not_exists=False,
         )
 
-    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
-        wanted = _keeping(keep)
-        if cluster_by is not None and tuple(cluster_by) != self.cluster_by:
-            wanted[CLUSTER] = ",".join(cluster_by)
+    def keeps(
+        self, keep: timedelta | None, cluster_by: Sequence[str] | None = None, key: Sequence[str] | None = None
+    ) -> None:
+        wanted = {**_keeping(keep), **self._unsaid(cluster_by, key)}
         if not wanted.items() <= self._words().items():
             self._table.alter.set_table_properties(wanted, raise_if_not_exists=False)
             self._follow()

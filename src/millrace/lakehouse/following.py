@@ -82,9 +82,20 @@ class Following:
                 return versions[place], versions[place + 1 :]
             if mark.whole or place:
                 return None if mark.whole else versions[place - 1], versions[place:]
+        elif versions and self._has_all(table, versions[0], mark):
+            return versions[0], versions[1:]
         known = f"{versions[0].number} to {versions[-1].number}" if versions else "none"
         facts = {"table": table.name, "topic": self._topic, "version": mark.version, "known": known}
         raise LakeFollowingGap(**facts, where=self._where)
+
+    def _has_all(self, table: LakeTable, oldest: Version, mark: Mark) -> bool:
+        """Whether the topic has every row of a version that came after the last one it knows: since then files were
+        only written together, and the versions before let go. Rows are added and never taken away, so to count them is
+        enough."""
+        total = self._total()
+        if oldest.number < mark.version or total < mark.first + mark.rows or table.key or not table.plain(oldest):
+            return False
+        return total == sum(each.rows for each in footers(table.place, [each.path for each in table.files(oldest)]))
 
     def _ends(self) -> dict[int, int]:
         return {number: end for number, (_, end) in self._log.topics.offsets(self._topic).items()}

@@ -6,7 +6,6 @@ Files are as Spark wrote them, without numbers of columns; the table's name mapp
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import defaultdict
@@ -17,18 +16,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.errors import (
-    LakeCatalogFailed,
-    LakeCatalogRefused,
-    LakeCatalogUnreachable,
     LakeConflict,
     LakeTableAway,
     LakeTableElsewhere,
-    MillraceError,
 )
 from millrace.lakehouse.footers import Footer, only_value
+from millrace.lakehouse.iceberg_told import lost_at, told
 from millrace.lakehouse.iceberg_types import counted, iceberg_type, schema_of, spark_type
 from millrace.lakehouse.place import Place
-from millrace.lakehouse.table import CLUSTER, NOTE, Committed, DataFile, LakeTable, Note, Version
+from millrace.lakehouse.table import KEY, NOTE, Committed, DataFile, LakeTable, Note, Version
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -72,7 +68,7 @@ class Iceberg(LakeTable):
         return told(self.name, self._catalog.properties.get("token"))
 
     def load(self) -> bool:
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import NoSuchTableError, RESTError
 
         with self._told():
             if self._is_newest():
@@ -84,6 +80,11 @@ class Iceberg(LakeTable):
             except FileNotFoundError:
                 # A disk that is not mounted looks like this too, and a project that shares the catalog: it may be live.
                 self._refuse_elsewhere(self._recorded() or self.place.spark)
+                raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
+            except RESTError as error:
+                if (lost := lost_at(error)) is None:
+                    raise
+                self._refuse_elsewhere(lost)
                 raise LakeTableAway(table=self.name, reason=f"nothing is at {self.place.url}") from None
         self._refuse_elsewhere(found.location())
         self._table = found
@@ -98,7 +99,13 @@ class Iceberg(LakeTable):
         return self.place.seen(self._relative(location)) is not None
 
     def create(
-        self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None, *, anew: bool = False
+        self,
+        columns: StructType,
+        partition_by: Sequence[str],
+        keep: timedelta | None = None,
+        *,
+        key: Sequence[str] = (),
+        anew: bool = False,
     ) -> None:
         from pyiceberg.exceptions import TableAlreadyExistsError
         from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -122,7 +129,7 @@ class Iceberg(LakeTable):
                     schema,
                     location=self.place.spark,
                     partition_spec=PartitionSpec(*fields),
-                    properties={**_PROPERTIES, **_keeping(keep)},
+                    properties={**_PROPERTIES, **_keeping(keep), **({KEY: ",".join(key)} if key else {})},
                 )
             except TableAlreadyExistsError:
                 reason = "somebody else has just made it, or its files are gone"
@@ -130,8 +137,8 @@ class Iceberg(LakeTable):
         self._map()
 
     def _forget(self) -> None:
-        """Lets the catalog forget a table of ours whose files are gone. By REST nobody says where they were."""
-        recorded = self._recorded()
+        """Lets the catalog forget a table of ours whose files are gone."""
+        recorded = self._recorded() or self._missed()
         if recorded is None:
             return
         self._refuse_elsewhere(recorded)
@@ -155,16 +162,26 @@ class Iceberg(LakeTable):
         with engine.connect() as connection:
             return next((str(row[0]) for row in connection.execute(asked, named)), None)
 
+    def _missed(self) -> str | None:
+        """By REST: where a catalog looked for the table's metadata in vain, if it says so."""
+        from pyiceberg.exceptions import NoSuchTableError, RESTError
+
+        try:
+            self._catalog.load_table(self._known)
+        except (NoSuchTableError, RESTError) as error:
+            return lost_at(error)
+        return None
+
     def _refuse_elsewhere(self, location: str) -> None:
         """Another project's table of the same name: to write there, or to take it from the catalog, would harm both."""
         location = location.rpartition("/metadata/")[0] or location
         if _bare(location) != _bare(self.place.spark):
             raise LakeTableElsewhere(table=self.name, there=location, here=self.place.url)
 
-    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
-        wanted = _keeping(keep)
-        if cluster_by is not None and tuple(cluster_by) != self.cluster_by:
-            wanted[CLUSTER] = ",".join(cluster_by)
+    def keeps(
+        self, keep: timedelta | None, cluster_by: Sequence[str] | None = None, key: Sequence[str] | None = None
+    ) -> None:
+        wanted = {**_keeping(keep), **self._unsaid(cluster_by, key)}
         if not wanted.items() <= self._table.properties.items():
             with self._told(), self._table.transaction() as transaction:
                 transaction.set_properties(wanted)
@@ -329,9 +346,9 @@ class Iceberg(LakeTable):
             for each in schema.fields:
                 names[each.field_id].add(each.name)
         former = self._former()
-        for number, told in names.items():
+        for number, called in names.items():
             # Where we renamed a column, all files were written again: each version's have the names of its schema.
-            if len(told) > 1 and told - {self._table.schema().find_column_name(number), *former.get(number, ())}:
+            if len(called) > 1 and called - {self._table.schema().find_column_name(number), *former.get(number, ())}:
                 return False  # somebody else renamed it
         if len(set().union(*names.values())) < sum(map(len, names.values())):
             return False
@@ -391,49 +408,6 @@ def _keeping(keep: timedelta | None) -> dict[str, str]:
     """As other programs that clean up read it."""
     length_ms = _FOR_EVER_MS if keep is None else max(1, round(keep.total_seconds() * 1000))
     return {"history.expire.max-snapshot-age-ms": str(length_ms)}
-
-
-@contextlib.contextmanager
-def told(table: str, token: str | None = None) -> Iterator[None]:
-    """Who was second, or found no catalog, is told so in our words: SQLAlchemy's have the statement and more, and those
-    of a REST catalog may repeat the `token`."""
-    from pyiceberg.exceptions import (
-        AuthorizationExpiredError,
-        CommitFailedException,
-        ForbiddenError,
-        OAuthError,
-        RESTError,
-        UnauthorizedError,
-    )
-    from requests import RequestException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except MillraceError:
-        raise
-    except CommitFailedException:
-        raise LakeConflict(table=table, reason="somebody else committed first") from None
-    except SQLAlchemyError as error:
-        said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()
-        raise LakeCatalogUnreachable(reason=said[0][:300] if said else type(error).__name__) from None
-    except ForbiddenError:
-        raise LakeCatalogRefused(reason="it may not be done with this token") from None
-    except (UnauthorizedError, AuthorizationExpiredError, OAuthError):
-        reason = "the token is wrong or has expired" if token else "it wants a token, and none is given"
-        raise LakeCatalogRefused(reason=reason) from None
-    except (RESTError, RequestException) as error:  # of a catalog by REST; whether it committed, the next look tells
-        raise LakeCatalogUnreachable(reason=_masked(error, token)) from None
-    except Exception as error:
-        # What else it has names for: a namespace that is gone, what it cannot do. These are its own words too.
-        if not isinstance(error, NotImplementedError) and type(error).__module__ != CommitFailedException.__module__:
-            raise
-        raise LakeCatalogFailed(table=table, reason=_masked(error, token)) from None
-
-
-def _masked(error: Exception, token: str | None) -> str:
-    said = str(error).replace(token or "\0", "***").strip().splitlines()
-    return said[0][:300] if said else type(error).__name__
 
 
 def _bounds(schema: Schema, bounds: dict[int, bytes] | None) -> Iterator[tuple[str, Any]]:

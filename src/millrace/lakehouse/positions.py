@@ -7,31 +7,55 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millrace.errors import MillraceError
+from millrace.errors import LakePositionUnknown, MillraceError
 
 if TYPE_CHECKING:
     from millrace.lakehouse.table import LakeTable, Note
     from millrace.log import Log, Record
 
+# What Debezium calls the records of the snapshot with which a capture begins.
+_FIRST = ("first", "first_in_data_collection", "true", "last_in_data_collection", "last")
 
-def ends_at(log: Log, topic: str, lsn: int) -> dict[int, int]:
-    """By partition, the next offset after all that was committed up to there. The whole topic is read.
+
+def ends_at(log: Log, topic: str, lsn: int, marked: int = 0) -> dict[int, int]:
+    """By partition, the next offset after all that was committed up to there. The whole topic is read. `marked` is up
+    to where its capture says that everything is there.
 
     A change stands in the log before its transaction's commit, and in the topic behind it. So nothing that was
     committed by then comes after the last change from before. Where the topic was compacted, that one may be gone; the
-    record that follows on what is left is then taken, which is never too early.
+    record that follows on what is left is then taken, which is never too early. The first snapshot has all that was
+    committed before it, and is needed whole.
     """
-    ends = {number: end for number, (_, end) in log.topics.offsets(topic).items()}
-    found = dict.fromkeys(ends, 0)
+    found = dict.fromkeys(log.topics.offsets(topic), 0)
     after: set[int] = set()
+    newest = None
     for record in log.read(topic):
         if record.partition in after:
             found[record.partition] = record.offset
             after.remove(record.partition)
-        place = _lsn(record.json())
-        if place is not None and place <= lsn:
+        source = _source_of(record)
+        place = source.get("lsn")
+        if not isinstance(place, int):
+            continue
+        newest = max(newest or 0, place)
+        if place <= lsn or source.get("snapshot") in _FIRST:
+            found[record.partition] = record.offset + 1
             after.add(record.partition)
-    return found | {number: ends[number] for number in after}
+    _refuse_unseen(topic, lsn, newest, marked)
+    return found
+
+
+def _refuse_unseen(topic: str, lsn: int, newest: int | None, marked: int) -> None:
+    if newest is None:
+        reason = "none of its records has one, as those of PostgreSQL have"
+        raise LakePositionUnknown(topic=topic, lsn=_text(lsn), reason=reason)
+    if (reached := max(newest, marked)) < lsn:
+        raise LakePositionUnknown(topic=topic, lsn=_text(lsn), reason=f"so far it reaches up to LSN {_text(reached)}")
+
+
+def _text(lsn: int) -> str:
+    """As PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def freshness_s(log: Log, table: LakeTable) -> float | None:
@@ -62,20 +86,18 @@ def _oldest(log: Log, note: Note) -> datetime | None:
 
 
 def _made_at(record: Record) -> datetime | None:
-    with contextlib.suppress(ValueError):  # it is no JSON
-        made_ms = _source(record.json()).get("ts_ms")
-        if isinstance(made_ms, int) and made_ms > 0:
-            return datetime.fromtimestamp(made_ms / 1000, UTC)
+    made_ms = _source_of(record).get("ts_ms")
+    if isinstance(made_ms, int) and made_ms > 0:
+        return datetime.fromtimestamp(made_ms / 1000, UTC)
     return record.time
 
 
-def _lsn(value: Any) -> int | None:
-    place = _source(value).get("lsn")
-    return place if isinstance(place, int) else None
-
-
-def _source(value: Any) -> dict[str, Any]:
+def _source_of(record: Record) -> dict[str, Any]:
     """Of a record of a capture; with schemas on, the envelope is inside."""
+    try:
+        value = record.json()
+    except ValueError:  # it is no JSON
+        return {}
     envelope = value.get("payload", value) if isinstance(value, dict) else None
     source = envelope.get("source") if isinstance(envelope, dict) else None
     return source if isinstance(source, dict) else {}

@@ -26,6 +26,8 @@ DATA = "data"
 NOTE = "millrace"
 # How a table calls the columns by which its rows lie side by side; their names have no commas.
 CLUSTER = "millrace.cluster-by"
+# And those of which it holds the last row of each value.
+KEY = "millrace.key"
 # So many rows say whether values come again; after so many epochs that is asked anew.
 _TELLING_ROWS = 8_192
 _TRIED_AGAIN = 32
@@ -125,21 +127,45 @@ class LakeTable(ABC):
 
     @abstractmethod
     def create(
-        self, columns: StructType, partition_by: Sequence[str], keep: timedelta | None = None, *, anew: bool = False
+        self,
+        columns: StructType,
+        partition_by: Sequence[str],
+        keep: timedelta | None = None,
+        *,
+        key: Sequence[str] = (),
+        anew: bool = False,
     ) -> None:
         """Makes an empty one, whose versions are to be kept for so long; None is for ever. With `anew`, also where a
         catalog still knows one whose files are gone: only whoever was told to build it again says so."""
 
     @abstractmethod
-    def keeps(self, keep: timedelta | None, cluster_by: Sequence[str] | None = None) -> None:
+    def keeps(
+        self, keep: timedelta | None, cluster_by: Sequence[str] | None = None, key: Sequence[str] | None = None
+    ) -> None:
         """Lets its own words say for how long versions are kept, by which also other programs clean up; and by which
-        columns rows lie side by side, if somebody has decided that."""
+        columns rows lie side by side, and which are its key, if somebody has decided that."""
 
     @property
     def cluster_by(self) -> tuple[str, ...]:
         """By which rows lie side by side: whoever writes files together keeps that."""
         known = set(self.columns.names)
-        return tuple(each for each in self._words().get(CLUSTER, "").split(",") if each in known)
+        return tuple(each for each in self._named(CLUSTER) if each in known)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Of which it holds the last row of each value; nothing of a table that rows are appended to."""
+        named = self._named(KEY)
+        return named if set(named) <= set(self.columns.names) else ()
+
+    def _named(self, word: str) -> tuple[str, ...]:
+        return tuple(filter(None, self._words().get(word, "").split(",")))
+
+    def _unsaid(self, cluster_by: Sequence[str] | None, key: Sequence[str] | None) -> dict[str, str]:
+        """What its words are to say of these, and do not."""
+        said = ((CLUSTER, cluster_by), (KEY, key))
+        return {
+            word: ",".join(names) for word, names in said if names is not None and tuple(names) != self._named(word)
+        }
 
     @abstractmethod
     def _words(self) -> Mapping[str, str]:

@@ -66,12 +66,14 @@ class Here:
     def __init__(self, merger: Merging) -> None:
         self.table, self.key, self._merger = merger.table, list(merger.key), merger
         self._last: int | None = None
+        self._large = False
         self._unseen = 0
 
     @property
     def likely(self) -> bool:
-        """Whether the next epoch has few keys, if it is like the last one: then nobody has to count them first."""
-        return self._last is not None and self._last <= KEYS_HERE // 4
+        """Whether the next epoch has few keys, which little of the table may hold, if it is like the last one: then
+        nobody has to look at them first."""
+        return self._last is not None and self._last <= KEYS_HERE // 4 and not self._large
 
     def merged(
         self,
@@ -91,7 +93,7 @@ class Here:
             return None
         files = self.table.files()
         if told is not None and self._too_much(files, told[1]):
-            return None
+            return None  # before anything is computed
         asked = shaped(rows, feed, columns, DIFF)
         # Where nobody has counted, one more than can be done here says that it is too much, whatever else there is.
         epoch = (asked if told is not None else asked.limit(KEYS_HERE + 1)).toArrow()
@@ -101,7 +103,7 @@ class Here:
         if self._last > KEYS_HERE:
             return None
         spans = spans_of(keys) if told is None else told[1]
-        if self._too_much(files, spans):
+        if told is None and self._too_much(files, spans):
             return None
         within = [each for each in files if merging.overlaps(each, self.key, spans)]
         if len(self.key) > 1 and any(column.null_count for column in keys.columns):
@@ -175,7 +177,9 @@ class Here:
             return list(pool.map(act, files))
 
     def _too_much(self, files: Sequence[DataFile], spans: Sequence[Span]) -> bool:
-        return merging.bytes_of([each for each in files if merging.overlaps(each, self.key, spans)]) > BYTES_HERE
+        within = [each for each in files if merging.overlaps(each, self.key, spans)]
+        self._large = merging.bytes_of(within) > BYTES_HERE
+        return self._large
 
     def _touched(self, within: Sequence[DataFile], keys: pyarrow.Table) -> Sequence[DataFile]:
         """Those that hold one of the keys; all of them for some epochs after a look that found nearly all."""

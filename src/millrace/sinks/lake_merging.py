@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from millrace.kernel.calling import quoted
 from millrace.lakehouse import DataFile, LakeTable
+from millrace.lakehouse.compacting import KEYED_SMALL_BYTES, KEYED_TARGET_BYTES
 from millrace.sinks.lake import PART
 from millrace.sinks.lake_files import read
 
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 
 # Files that are made together have so many bytes, or rows where nobody knows their bytes; with cores to spare, they are
 # smaller.
-BYTES_A_FILE = 32 * 1024 * 1024
+BYTES_A_FILE = KEYED_TARGET_BYTES
 ROWS_A_FILE = 1_000_000
 _BYTES_A_CORE = 8 * 1024 * 1024
 ROWS_A_CORE = 50_000
 # A file below this size is small. So many may be; and so many files may hold the same key by their least and greatest.
-SMALL_BYTES = 4 * 1024 * 1024
+SMALL_BYTES = KEYED_SMALL_BYTES
 MOST_SMALL = 8
 MOST_DEEP = 5
 # So many keys are given to every executor whole, and so many to the driver.

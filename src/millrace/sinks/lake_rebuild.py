@@ -109,7 +109,8 @@ class LakeRebuilding(Rebuilding):
             if folder is None:
                 return
             if not self._loaded():
-                self._table.create(self._columns, self._sink.partition_by, self._sink.keep, anew=True)
+                key = self._site.feed.key
+                self._table.create(self._columns, self._sink.partition_by, self._sink.keep, key=key, anew=True)
             note = self._table.note()
             if note is None or note.folder != folder:
                 note = Note(self._site.flow, epoch.number, epoch.ranges, folder)

@@ -196,9 +196,9 @@ def ready(sink: Lake, table: LakeTable, feed: Feed) -> None:
     if not table.load():
         from pyspark.sql.types import StructType
 
-        table.create(StructType(wanted), sink.partition_by, sink.keep)
+        table.create(StructType(wanted), sink.partition_by, sink.keep, key=feed.key)
     refuse_unfit(sink, table, growth(table.columns, wanted, sink.renamed), rebuilt=False)
-    table.keeps(sink.keep, sink.cluster_by)
+    table.keeps(sink.keep, sink.cluster_by, feed.key)
 
 
 def refuse_unfit(sink: Lake, table: LakeTable, found: Growth, *, rebuilt: bool) -> None:
