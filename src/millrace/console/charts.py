@@ -27,6 +27,11 @@ def lines(named: Mapping[str, Points], *, area: bool = False) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def whole(chart: dict[str, Any]) -> dict[str, Any]:
+    """The same chart with no parts of one on its axis: what is counted has none."""
+    return {**chart, "yAxis": {**chart["yAxis"], "minInterval": 1}}
+
+
 def stacked(named: Mapping[str, Points]) -> dict[str, Any]:
     return _chart(
         [

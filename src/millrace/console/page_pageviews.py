@@ -58,7 +58,7 @@ class _Page:
         known = [line.right for line in lines if line.right is not None]
         told = (
             _said(end),
-            words.count(sum(line.views or 0 for line in lines)),
+            f"{sum(line.views or 0 for line in lines):,}",
             f"{sum(known)} of {len(known)}",
             bound_said(*bound),
         )
@@ -75,7 +75,7 @@ def bound_said(views: int, of: int | None) -> str:
 def lines_html(lines: list[Line], *, sketched: bool = True) -> str:
     longest = max((max(line.views or 0, line.most or 0) for line in lines), default=0) or 1
     rows = "".join(_line(line, longest, sketched=sketched) for line in lines)
-    about = "<th>by the sketch</th>" if sketched else ""
+    about = '<th class="mr-right">by the sketch</th>' if sketched else ""
     head = f'<tr><th></th><th>page</th><th></th><th class="mr-right">counted</th>{about}</tr>'
     return f'<table class="mr-rows mr-board"><thead>{head}</thead><tbody>{rows}</tbody></table>'
 
@@ -86,8 +86,8 @@ def _line(line: Line, longest: int, *, sketched: bool) -> str:
         width = 100 * (line.most - line.least) / longest
         bar += f'<b style="left: {100 * line.least / longest:.2f}%; width: max({width:.2f}%, 3px)"></b>'
     sketch = words.NOTHING if line.least is None else f"{line.least:,} to {line.most:,}"
-    wrong = ' class="mr-wrong"' if line.right is False else ""
-    about = f"<td{wrong}>{sketch}</td>" if sketched else ""
+    wrong = " mr-wrong" if line.right is False else ""
+    about = f'<td class="mr-right{wrong}">{sketch}</td>' if sketched else ""
     counted = words.NOTHING if line.views is None else f"{line.views:,}"
     rank = words.NOTHING if line.rank is None else str(line.rank)
     return (
