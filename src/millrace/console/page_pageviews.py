@@ -24,7 +24,11 @@ class _Page:
     def __init__(self, board: PageviewBoard) -> None:
         self._board, self._drawn = board, -1
         self._figures = figures(
-            "minute", "views of these pages", "counts within the sketch's range", "error bound of the sketch"
+            "minute",
+            "views of these pages",
+            "counts within the sketch's range",
+            "error bound of the sketch",
+            "late corrections",
         )
         with ui.element("div").classes("mr-grid"):
             with panel("This minute", "the ten of the minute that runs, as they change") as self._running:
@@ -54,13 +58,14 @@ class _Page:
             if not minutes:
                 return
             end = str(self._minute.value if self._minute.value in minutes else minutes[0])
-            lines, bound = self._board.lines(end), self._board.bound(end)
+            lines, bound, corrected = self._board.lines(end), self._board.bound(end), self._board.corrected
         known = [line.right for line in lines if line.right is not None]
         told = (
             _said(end),
             f"{sum(line.views or 0 for line in lines):,}",
             f"{sum(known)} of {len(known)}",
             bound_said(*bound),
+            f"{corrected:,}",
         )
         for label, value in zip(self._figures, told, strict=True):
             label.set_text(value)
