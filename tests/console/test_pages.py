@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.server, pytest.mark.spark]
 APP = '''
     """An app with a flow that is well, one that fails, and one behind that."""
 
+    from datetime import UTC, datetime, timedelta
+
     import millrace as mr
     from pyspark.sql import functions as F
 
@@ -48,7 +50,8 @@ APP = '''
 
     @app.traffic(seen_visits, rate=200)
     def visitors(chance):
-        return {"url": chance.choice(["/", "/shop", "/cart"]), "user": chance.randrange(100)}
+        at = datetime.now(UTC) - timedelta(seconds=min(chance.expovariate(4), 1.5))
+        return {"url": chance.choice(["/", "/shop", "/cart"]), "user": chance.randrange(100), "at": at}
 '''
 
 
@@ -79,7 +82,10 @@ def test_a_topic_is_browsed(page: Page, address: str, settings: Settings) -> Non
     with log.writer("seen_many") as writer:
         for number in range(10_000):
             writer.write({"n": number, "city": "Berlin" if number == 4_242 else "Rome"}, key=f"k{number % 7}")
-    page.goto(f"{address}/topic/seen_many")
+    page.goto(f"{address}/topic")
+    page.get_by_role("row", name="seen_many").get_by_role("cell", name="10,000", exact=True).wait_for()
+    page.get_by_role("link", name="seen_many").click()
+    page.wait_for_url("**/topic/seen_many")
     page.get_by_text("Nothing of this topic has died").wait_for()
     page.get_by_text("No group has read this topic").wait_for()
     page.get_by_label("Records", exact=True).fill("10000")
@@ -184,11 +190,15 @@ def test_dead_letters_are_replayed(page: Page, address: str, settings: Settings)
         log.dead.put(record, f"no JSON: {record.text}")
     page.goto(f"{address}/topic/seen_dying")
     page.get_by_text("no JSON: {").wait_for()
+    page.get_by_role("button", name="Replay selected").click()
+    page.get_by_text("Select letters first").wait_for()
     page.get_by_role("row", name="no JSON: [").get_by_role("checkbox").click()
     page.get_by_role("button", name="Replay selected").click()
     page.get_by_role("button", name="Replay", exact=True).click()
     page.get_by_text("1 dead letter written back to seen_dying").wait_for()
     assert [letter.replayed for letter in log.dead.list("seen_dying")] == [False, True, False]
+    page.get_by_role("cell", name="yes", exact=True).wait_for()
+    own.picture(page, "deadletters", "Dead letters")
     page.get_by_role("button", name="Replay all").click()
     page.get_by_role("button", name="Cancel").click()
     assert len(list(log.read("seen_dying"))) == 4
@@ -245,6 +255,7 @@ def test_a_flow_over_time(page: Page, address: str, settings: Settings) -> None:
 
     until(have_points, "points in its charts")
     own.picture(page, "flow")
+    own.picture(page, "arrivals", "Arrival of seen_visits")
     page.goto(f"{address}/flow/seen_veiws")
     page.get_by_text("did you mean 'seen_views'?").wait_for()
 
