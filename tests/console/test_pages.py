@@ -31,7 +31,7 @@ APP = '''
     from pyspark.sql import functions as F
 
     app = mr.App("seen")
-    seen_visits = app.topic("seen_visits", "url string, user long, at timestamp", time="at", lateness="2 seconds")
+    seen_visits = app.topic("seen_visits", "url string, user long, at timestamp", time="at", lateness="1 second")
 
 
     @app.stream(seen_visits, key="url")

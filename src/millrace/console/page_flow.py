@@ -187,7 +187,7 @@ def timeline(folder: Path) -> dict[str, Any]:
 _CHARTS: tuple[tuple[str, str, Callable[[History, Series], dict[str, Any]]], ...] = (
     ("Rows a second", "since the console began", _rows),
     ("Epoch time by phase", "ms", _phases),
-    ("Watermark gap", "seconds that the watermark is behind the clock", _gap),
+    ("Watermark gap", "seconds behind the clock", _gap),
     ("State", "rows left, MiB of memory right", _state),
     ("Late and dead rows", "since the run began", _late),
     ("Epochs", "seconds; red: it began, or recovered", _epochs),
