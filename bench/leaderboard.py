@@ -1,6 +1,7 @@
 """The leaderboard of many players: the highest rate of scores at which a change is visible within two seconds.
 
-    python -m bench.leaderboard [--players 10000000] [--rates 500,1000,2000,5000,10000,20000,50000] [--seconds 30]
+    python -m bench.leaderboard [--players 10000000] [--rates 500,1000,2000,5000,10000,20000,50000] [--seconds 40]
+                                [--mode realtime]
 
 First every player gets points: a backlog, of which the CPU seconds of a million are taken. Then scores of any of them
 come at each rate in turn, and ten times a second one of somebody who has more than all before (a probe). A probe is
@@ -39,7 +40,11 @@ from millrace import config, local
 from millrace.config import Settings
 from millrace.demo import leaderboard
 from millrace.engine import Run
+from millrace.engine.plan import flows_of
+from millrace.engine.realtime import slots_declared
 from millrace.engine.session import close, session
+from millrace.flow.app import MODES
+from millrace.flow.nodes import Mode
 from millrace.log import Log
 
 VISIBLE_S = 2.0
@@ -91,10 +96,13 @@ class Watching:
 
 
 class Bench:
-    def __init__(self, settings: Settings, players: int) -> None:
+    def __init__(self, settings: Settings, players: int, mode: Mode) -> None:
         self.settings, self.players, self.log = settings, players, Log(settings)
-        self.spark = session(settings, "local[2]", "bench")
-        self.run = Run(leaderboard.app, settings, spark=self.spark, traffic=False)
+        app = leaderboard.application("leaderboard", mode=mode)
+        # In real time every task holds a slot all the while.
+        slots = max(2, slots_declared(flows_of(app.graph()), PARTITIONS))
+        self.spark = session(settings, f"local[{slots}]", "bench")
+        self.run = Run(app, settings, spark=self.spark, traffic=False)
 
     def load(self) -> dict[str, float]:
         """One score of every player: written before the flows begin."""
@@ -179,12 +187,12 @@ def zadds(settings: Settings, players: int) -> int:
     return round(ZADDS / (time.monotonic() - started))
 
 
-def measured(folder: Path, players: int, rates: Sequence[int], seconds: float) -> dict[str, Any]:
+def measured(folder: Path, players: int, rates: Sequence[int], seconds: float, mode: Mode) -> dict[str, Any]:
     found = config.load(folder)
     options = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.driver.memory": "2g"}
     settings = replace(found, spark=replace(found.spark, options=options))
     with local.held(settings, ("kafka", "valkey")):
-        bench = Bench(settings, players)
+        bench = Bench(settings, players, mode)
         loaded = bench.load()
         print(f"{players:,} players loaded: {loaded}", flush=True)
         watching, best = Watching(settings), None
@@ -205,10 +213,11 @@ def main() -> None:
     parser.add_argument("--players", type=int, default=10_000_000)
     parser.add_argument("--rates", default="500,1000,2000,5000,10000,20000,50000")
     parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="how the flow of the best hundred runs")
     args = parser.parse_args()
     rates = [int(each) for each in args.rates.split(",")]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-", ignore_cleanup_errors=True) as name:
-        figures = measured(Path(name), args.players, rates, args.seconds)
+        figures = measured(Path(name), args.players, rates, args.seconds, args.mode)
     held = figures["held"]
     if held is not None:
         cost_s = sum(value for key, value in held.items() if key.endswith("_cpu_s_per_million"))

@@ -100,14 +100,18 @@ _DRAWN = """() => Object.fromEntries([...document.querySelectorAll(".mr-chart")]
 }))"""
 
 
-def picture(page: Page, name: str) -> None:
-    """Keeps the page for the guide if `PICTURES` names a folder: `PICTURES=docs/images pytest …`. It ends where a panel
-    ends, so that nothing is cut off; what is opened over the page is taken as it is seen."""
+def picture(page: Page, name: str, panel: str | None = None) -> None:
+    """Keeps the page, or one panel of it, for the guide if `PICTURES` names a folder: `PICTURES=docs/images pytest …`.
+    It ends where a panel ends, so that nothing is cut off; what is opened over the page is taken as it is seen."""
     if folder := os.environ.get("PICTURES"):
         page.wait_for_timeout(1_500)  # charts and figures of a second look
+        path = Path(folder) / f"console-{name}.png"
+        if panel is not None:
+            page.locator(".mr-panel", has=page.get_by_text(panel, exact=True)).screenshot(path=path)
+            return
         height = page.evaluate(_ENDS) or SIZE["height"]
         clip = {"x": 0, "y": 0, "width": SIZE["width"], "height": height}
-        page.screenshot(path=Path(folder) / f"console-{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type]
+        page.screenshot(path=path, clip=clip, full_page=True)  # type: ignore[arg-type]
 
 
 _ENDS = """() => {

@@ -19,8 +19,10 @@ from millrace.console.board_fraud import JOURNEY, MOST_PAYMENTS, FraudBoard
 from millrace.console.board_leaders import LeaderBoard
 from millrace.console.board_pageviews import Line, PageviewBoard
 from millrace.console.live import LIVE
+from millrace.console.page_leaders import gone_said, rank_said
 from millrace.console.page_live import misfits_said
 from millrace.console.page_pageviews import bound_said, lines_html
+from millrace.console.ranks import Rank, ranking_of
 from millrace.demo import attribution, bank, fraud, leaderboard, pageviews, shop, trending
 from tests.demo import recomputed
 
@@ -71,7 +73,7 @@ def test_topics_of_the_same_names_with_other_columns_are_another_app() -> None:
 
 
 def test_places_alerts_and_journeys_of_the_fraud_board() -> None:
-    payments, alerts = made_up(1_500, 400)
+    payments, alerts = made_up(1_500, fraud.CARDS)
     board = FraudBoard(lambda: START + timedelta(minutes=2))
     told(board, "payments", *payments[:1_000])
     told(board, "alerts", *alerts, *alerts[-5:])  # the last ones again, as after a crash
@@ -173,7 +175,7 @@ def test_records_that_do_not_fit_are_counted_and_end_nothing() -> None:
     bring(fraud_board, "alerts", [b"no JSON", None, b"[]"])
     told(fraud_board, "payments", {"id": "1", "lat": 1, "lon": 2}, {"id": "2", "at": "yesterday"}, {"at": START})
     assert (fraud_board.misfits, fraud_board.n) == ({"alerts": 2, "payments": 2}, 1)
-    opened, *rest = recorded(12)
+    opened, *rest = recorded(10)
     nonsense = {"position": 1_000, "at": "now", "id": "a-1", "type": "Deposited", "data": {"amount": "much"}}
     told(books, EVENTS, opened, {"after": None}, {"after": nonsense | {"position": 2}}, *rest)
     assert (books.misfits.total(), books.live.events) == (2, len([opened, *rest]) - 1)
@@ -233,6 +235,16 @@ def test_the_running_minute_of_the_page_view_board() -> None:
     assert bound_said(6, None) == "6 views"
 
 
+def test_late_corrections_of_the_page_view_board() -> None:
+    board, row = PageviewBoard(), {"url": "/", "window_end": "2026-01-01T10:01:00.000Z", "views": 1}
+    before = [{"start": "2026-01-01T10:00:00.000Z", "end": row["window_end"]}]
+    for _ in range(2):  # read again from the beginning
+        board.begin("per_minute")
+        told(board, "per_minute", {**row, "replaces": None}, {**row, "views": 2, "replaces": before}, {"no": "count"})
+        assert board.corrected == 1
+    assert board.misfits == {"per_minute": 2}
+
+
 def test_the_leader_board_is_the_ranking_whatever_the_partitions_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of the best five of twenty, told as the flow tells them; partitions come in any order, and what was told
     last is told again."""
@@ -270,8 +282,19 @@ def test_the_leader_board_is_the_ranking_whatever_the_partitions_do(monkeypatch:
     assert next(each.player for each in board.leaders(first.upper())) == first
 
 
+def test_what_is_said_of_a_rank_and_of_changes_that_are_gone() -> None:
+    assert rank_said("ann", Rank(1_234, 98.0, 100_000)) == "ann: rank 1,234 of 100,000, with 98 points"
+    assert rank_said("bob", None) == "bob has not played"
+    assert gone_said(1_200).startswith("The topic has lost its first 1,200 changes to its retention: ")
+    ranking = ranking_of(leaderboard.app.graph())
+    assert ranking is not None
+    assert ranking.ranking == "players"
+    assert ranking_of(bank.app.graph()) is None
+
+
 def recorded(count: int) -> list[dict[str, Any]]:
-    """Events of a bank as a capture tells of them: accounts, and transfers of which some are on their way."""
+    """Events of a bank as a capture tells of them: accounts, and transfers that were paid or given back; of the last
+    ones some are on their way."""
     chance, found = random.Random(3), list[tuple[str, str, dict[str, Any]]]()
     for number in range(5):
         found += [
@@ -279,22 +302,25 @@ def recorded(count: int) -> list[dict[str, Any]]:
             (f"a-{number}", "Deposited", {"amount": "900"}),
         ]
     while len(found) < count:
-        one, other, name = f"a-{chance.randrange(5)}", f"a-{chance.randrange(5)}", f"t-{len(found)}"
+        one, other, name = *(f"a-{number}" for number in chance.sample(range(5), 2)), f"t-{len(found)}"
         amount = {"amount": str(Decimal(chance.randrange(1, 9_000)) / 100), "transfer": name}
-        whole = [
+        taken = [
             (name, "TransferAsked", {"source": one, "target": other, "amount": amount["amount"]}),
             (one, "Withdrawn", amount),
             (name, "TransferTaken", {}),
             ("clock", "millrace.ticked", {}),
-            (other, "Deposited", amount),
-            (name, "TransferEnded", {"reason": None}),
         ]
-        found += whole[: chance.choice((1, 3, 6, 6))]
+        accepted = [*taken, (name, "TransferAccepted", {})]
+        paid = [*accepted, (other, "Deposited", amount), (name, "TransferEnded", {"reason": None})]
+        late = {"reason": "nobody accepted it"}
+        given_back = [*taken, (one, "Deposited", amount), (name, "TransferEnded", late)]
+        open_still = (taken[:1], taken[:3], accepted, paid)
+        found += chance.choice((paid, paid, given_back) if len(found) < count - 30 else open_still)
     return [
         {
             "after": {
                 "position": place,
-                "at": (START + timedelta(minutes=place)).isoformat(),
+                "at": (START + timedelta(seconds=place)).isoformat(),
                 "id": name,
                 "type": kind,
                 "data": json.dumps(data),
@@ -337,7 +363,8 @@ def test_the_books_of_the_bank_are_those_of_its_events_at_every_moment(monkeypat
     again, behind, other = BankBoard(), BankBoard(), BankBoard()
     told(again, EVENTS, *rows)
     told(behind, EVENTS, *rows[:300])
-    told(other, EVENTS, *rows[:20], *rows[21:])
+    one = next(place for place, row in enumerate(rows) if place > 20 and row["after"]["type"] == "Deposited")
+    told(other, EVENTS, *rows[:one], *rows[one + 1 :])
     assert (board.same(again), board.same(behind), behind.same(again), board.same(other)) == (True, True, None, False)
     monkeypatch.setattr(board_bank, "MOST_EVENTS", 100)
     small = BankBoard()

@@ -36,6 +36,11 @@ def test_every_row_is_on_one_page(count: int) -> None:
     assert all(len(page) == PAGE for page in pages[:-1])
 
 
+def test_money_stands_right_too() -> None:
+    drawn = Grid(("balance", "name"), (("$1,967.78", "$x"), ("$-3.10", "y"))).html()
+    assert '<th class="mr-right">balance</th><th class="">name</th>' in drawn
+
+
 def test_numbers_stand_right_fresh_rows_are_marked_and_what_is_html_is_shown() -> None:
     drawn = Grid(("n", "t"), (("1", "<b>"), (None, "2"))).html(fresh={1})
     assert '<th class="mr-right">n</th><th class="">t</th>' in drawn

@@ -103,3 +103,13 @@ def test_a_time_line_keeps_the_order_and_its_ends(seconds: list[int]) -> None:
     assert drawn.count("chosen") == 1
     assert '"&quot;&lt;"' in drawn
     assert timeline([], None) == ""
+
+
+def test_the_ends_of_a_time_line_are_told_apart() -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    short, long = (
+        timeline([Dot(0, begin, "epoch", ""), Dot(1, begin + timedelta(seconds=length), "epoch", "")], None)
+        for length in (0.25, 60)
+    )
+    assert "<span>2026-01-01 00:00:00.000</span><span>2026-01-01 00:00:00.250</span>" in short
+    assert "<span>2026-01-01 00:00:00</span><span>2026-01-01 00:01:00</span>" in long

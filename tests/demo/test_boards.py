@@ -47,13 +47,14 @@ def test_the_leaders_are_the_best_and_redis_has_everybody(play: Begin) -> None:
     chance = random.Random(SEED)
     rows = [leaderboard.score(chance, n, 400) | {"at": at} for n, at in enumerate(moments(chance, 1_500, 1))]
     p = play(leaderboard.app)
-    fed(p, leaderboard.scores, rows[:1_000], 3)
-    p.feed(leaderboard.scores, rows[1_000:], crash="after write")
+    (scores,) = (topic for topic in p.app.graph().topics if topic.name == "scores")
+    fed(p, scores, rows[:1_000], 3)
+    p.feed(scores, rows[1_000:], crash="after write")
     p.restart()
     points = {row["player"]: row["points"] for row in rows}
     best = sorted(points.items(), key=lambda each: (-each[1], each[0]))[: leaderboard.BEST]
     ranking: dict[tuple[str, int], int] = {}
-    for row in p.rows(leaderboard.leaders):
+    for row in p.rows("leaders"):
         named = row["player"], row["points"]
         if row["__diff"] > 0:
             ranking[named] = row["rank"]

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.config import Settings
-from millrace.demo import fraud
+from millrace.demo import fraud, fraud_captured
 from millrace.engine import Run, begun
 from millrace.engine.definition import folder_of
 from millrace.log import Log
@@ -138,7 +138,7 @@ def shop(settings: Settings, connect: str, postgres: str) -> Iterator[Shop]:
 @pytest.mark.turn(1, 3)
 def test_customers_that_are_really_captured(shop: Shop, spark: SparkSession) -> None:
     """One of them changes between two payments: each is judged by what its customer was then."""
-    shop.run("CREATE TABLE customers (customer bigint PRIMARY KEY, country text, usual double precision)")
+    shop.run(fraud_captured.TABLE)
     began = datetime.now(UTC)
     known = [row | {"at": began} for row in customers()[:-1]]
     for row in known:

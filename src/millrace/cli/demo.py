@@ -77,6 +77,8 @@ def _together(
         show = _shown(args, apps)
         servers = {name: servers_of(app.graph(), settings) for name, app in apps.items()}
     _fetch(settings, servers)
+    with touring.step("the kernel, which the first run compiles"):
+        _compile()
     start_java_quickly()
     together = Together(list(apps.values()), settings)
     if told := crowded(together.flows, together.trigger_s):
@@ -125,7 +127,6 @@ def _shown(args: argparse.Namespace, apps: Mapping[str, App]) -> Sequence[str]:
 
 def _fetch(settings: Settings, servers: Mapping[str, Sequence[str]]) -> None:
     """What has to be downloaded, before anything else draws bars."""
-    from millrace import kernel
     from millrace.local import jars
     from millrace.local.servers import catalogue
 
@@ -133,6 +134,11 @@ def _fetch(settings: Settings, servers: Mapping[str, Sequence[str]]) -> None:
     for name in dict.fromkeys(name for each in servers.values() for name in each):
         known[name].fetch()
     jars.paths("spark")
+
+
+def _compile() -> None:
+    from millrace import kernel
+
     kernel.jar()
 
 

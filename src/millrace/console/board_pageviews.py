@@ -1,5 +1,5 @@
 """The ten pages that are looked at most: of the minute that runs, as they change; and of each minute that is over as
-counted, and beside it as a sketch has them."""
+counted, and beside it as a sketch has them; and how many counts were corrected by views that came late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from millrace.console.board import Board
 
-NOW, EXACT, SKETCH = "busiest_now", "busiest", "busiest_about"
+NOW, EXACT, SKETCH, COUNTS = "busiest_now", "busiest", "busiest_about", "per_minute"
 SINCE = timedelta(hours=1)
 NOW_SINCE = timedelta(minutes=3)
 MOST_MINUTES = 60
@@ -43,13 +43,16 @@ class _Minute:
 
 
 class PageviewBoard(Board):
+    """`corrected` are the counts that were told again, of whatever minute, since an hour before somebody looked."""
+
     topics: ClassVar[Mapping[str, timedelta | None]] = {
         NOW: NOW_SINCE,
-        **dict.fromkeys((EXACT, SKETCH), SINCE),
+        **dict.fromkeys((EXACT, SKETCH, COUNTS), SINCE),
     }
 
     def __init__(self) -> None:
         super().__init__()
+        self.corrected = 0
         self._minutes: dict[str, _Minute] = {}
         # Rank and views, by minute and page: a page's changes are in one partition and so in their order.
         self._now: dict[str, dict[str, tuple[int, int]]] = {}
@@ -57,8 +60,13 @@ class PageviewBoard(Board):
     def begin(self, topic: str) -> None:
         if topic == NOW:
             self._now.clear()
+        if topic == COUNTS:
+            self.corrected = 0
 
     def take(self, topic: str, row: Mapping[str, Any]) -> None:
+        if topic == COUNTS:
+            self.corrected += row["replaces"] is not None
+            return
         end, url = str(row["window_end"]), str(row["url"])
         if topic == NOW:
             self._change(end, url, (int(row["rank"]), int(row["views"])), came=int(row["__diff"]) > 0)

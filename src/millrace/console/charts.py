@@ -27,6 +27,11 @@ def lines(named: Mapping[str, Points], *, area: bool = False) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def whole(chart: dict[str, Any]) -> dict[str, Any]:
+    """The same chart with no parts of one on its axis: what is counted has none."""
+    return {**chart, "yAxis": {**chart["yAxis"], "minInterval": 1}}
+
+
 def stacked(named: Mapping[str, Points]) -> dict[str, Any]:
     return _chart(
         [
@@ -53,7 +58,8 @@ def scatter(points: Points) -> dict[str, Any]:
     """Event time (up) against arrival (to the right), with the line on which both are the same."""
     made = _chart([{"name": "event", "type": "scatter", "symbolSize": 4, "data": [list(point) for point in points]}])
     made["yAxis"] = {"type": "time", "name": "event time", **_AXIS, "scale": True}
-    made["xAxis"]["name"] = "arrival"
+    made["xAxis"] |= {"name": "arrival", "nameLocation": "middle", "nameGap": 24}
+    made["grid"]["bottom"] = 26
     if points:
         first, last = min(point[0] for point in points), max(point[0] for point in points)
         made["series"].append(
@@ -70,6 +76,7 @@ def shares(labels: Sequence[str], values: Sequence[float], chosen: int | None) -
         for number, value in enumerate(values)
     ]
     made = _chart([{"name": "% too late", "type": "bar", "data": data, "barMaxWidth": 24}])
+    made["yAxis"]["axisLabel"] = {**_AXIS["axisLabel"], "formatter": "{value} %"}
     made["xAxis"] = {"type": "category", "data": list(labels), "axisLabel": {"fontSize": 10, "color": "#7a8794"}}
     return made
 

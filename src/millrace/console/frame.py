@@ -4,7 +4,7 @@ background."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -117,9 +117,15 @@ def noted(text: str, *, well: bool = True) -> None:
     ui.notify(text, type="positive" if well else "warning", position="bottom")
 
 
-def table(columns: Sequence[str], key: str, *, linked: str = "", pagination: int = 20) -> ui.table:
-    """An empty table; `linked` is the path before the values of its key, which then lead to a page each."""
-    made = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
+def table(
+    columns: Sequence[str], key: str, *, numbers: Collection[str] = (), linked: str = "", pagination: int = 20
+) -> ui.table:
+    """An empty table; `numbers` are the columns that stand right; `linked` is the path before the values of its key,
+    which then lead to a page each."""
+    made = [
+        {"name": name, "label": name, "field": name, "align": "right" if name in numbers else "left"}
+        for name in columns
+    ]
     found = ui.table(columns=made, rows=[], row_key=key, pagination=pagination).props("flat dense").classes("mr-wide")
     if linked:
         link = f"<a :href=\"'{linked}' + encodeURIComponent(props.value)\">{{{{ props.value }}}}</a>"

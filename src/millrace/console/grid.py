@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 PAGE = 50
 LONGEST = 300
-_NUMBER = re.compile(r"-?[0-9][0-9,]*(\.[0-9]+)?(E[+-]?[0-9]+)?", re.IGNORECASE)
+# Money, too.
+_NUMBER = re.compile(r"-?\$?-?[0-9][0-9,]*(\.[0-9]+)?(E[+-]?[0-9]+)?", re.IGNORECASE)
 
 # None is SQL's null.
 Cell: TypeAlias = str | None

@@ -25,6 +25,7 @@ PAGEVIEWS = LivePage(
         "busiest_now": frozenset({"url", "window_end", "rank", "views", "__diff"}),
         "busiest": frozenset({"url", "window_end", "rank", "views"}),
         "busiest_about": frozenset({"url", "window_end", "at_least", "at_most"}),
+        "per_minute": frozenset({"url", "window_end", "replaces"}),
     },
 )
 LEADERS = LivePage(

@@ -34,7 +34,7 @@ def add(watch: Watch) -> None:
             if not watch.histories.flows:
                 empty(f"App {watch.graph.app} has no flows", "What to do: `@app.stream(…)`; see docs/guide/flows.md")
                 return
-            listed = table(_COLUMNS, "flow", linked="/flow/")
+            listed = table(_COLUMNS, "flow", numbers=_COLUMNS[2:], linked="/flow/")
 
         def refresh() -> None:
             listed.rows = [flow_row(history) for history in watch.histories.flows.values()]
@@ -63,7 +63,7 @@ def flow_row(history: History) -> dict[str, Any]:
     return {
         "flow": history.flow.name,
         "state": "never run" if look and not look.told and look.state == "stopped" else facts.get("state", "unknown"),
-        "epoch": facts.get("epoch") if facts.get("epoch") is not None else words.NOTHING,
+        "epoch": words.NOTHING if facts.get("epoch") is None else f"{facts['epoch']:,}",
         "rows/s": words.rate(history.rate()),
         "behind": words.count(facts.get("lag_records")),
         "watermark gap": words.seconds(facts.get("watermark_gap_s")),
@@ -155,13 +155,13 @@ def _gap(_: History, found: Series) -> dict[str, Any]:
 def _state(_: History, found: Series) -> dict[str, Any]:
     sizes = [(at_ms, round(size_bytes / MIB, 3)) for at_ms, size_bytes in thinned(found.state_bytes)]
     made = charts.lines({"rows": thinned(found.state_rows), "MiB": sizes})
-    made["yAxis"] = [made["yAxis"], {**made["yAxis"], "splitLine": {"show": False}}]
+    made["yAxis"] = [charts.whole(made)["yAxis"], {**made["yAxis"], "minInterval": 0, "splitLine": {"show": False}}]
     made["series"][1]["yAxisIndex"] = 1
     return made
 
 
 def _late(_: History, found: Series) -> dict[str, Any]:
-    return charts.lines({"late": thinned(found.late), "dead": thinned(found.dead)})
+    return charts.whole(charts.lines({"late": thinned(found.late), "dead": thinned(found.dead)}))
 
 
 def _epochs(history: History, _: Series) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def timeline(folder: Path) -> dict[str, Any]:
 _CHARTS: tuple[tuple[str, str, Callable[[History, Series], dict[str, Any]]], ...] = (
     ("Rows a second", "since the console began", _rows),
     ("Epoch time by phase", "ms", _phases),
-    ("Watermark gap", "how far the watermark is behind the clock", _gap),
+    ("Watermark gap", "seconds behind the clock", _gap),
     ("State", "rows left, MiB of memory right", _state),
     ("Late and dead rows", "since the run began", _late),
     ("Epochs", "seconds; red: it began, or recovered", _epochs),

@@ -46,8 +46,8 @@ class _Page:
             rules = board.rules()
             for label, value in zip(self._figures, self._told(), strict=True):
                 label.set_text(value)
-            options = {_ALL: f"{_ALL} ({sum(rules.values())})"}
-            options |= {rule: f"{rule} ({count})" for rule, count in rules.most_common()}
+            options = {_ALL: f"{_ALL} ({sum(rules.values()):,})"}
+            options |= {rule: f"{rule} ({count:,})" for rule, count in rules.most_common()}
             self._rule.set_options(options)
             places = [(each.lon, each.lat, each.country, each.payments, each.alerts) for each in board.places()]
             lines = [((a.lon, a.lat), (b.lon, b.lat)) for a, b in board.journeys()]

@@ -33,7 +33,7 @@ def add(watch: Watch) -> None:
                 "What to do: give a stream or a captured table a sink, `.to(mr.lake(NAME))`, and run the app; "
                 "or `millrace lake archive TOPIC`",
             )
-            listed = table(_COLUMNS, "table", linked="/lake/")
+            listed = table(_COLUMNS, "table", numbers=("version", "rows", "files", "size", "epoch"), linked="/lake/")
             none.set_visibility(False)
 
         async def refresh() -> None:
@@ -58,13 +58,13 @@ def _summary(facts: TableFacts | Unseen) -> dict[str, Any]:
     return {
         "table": facts.name,
         "format": facts.format,
-        "version": facts.version,
+        "version": f"{facts.version:,}",
         "written": words.clock(facts.at),
         "rows": words.count(facts.rows),
-        "files": facts.files,
+        "files": words.count(facts.files),
         "size": words.size(facts.size_bytes),
         "flow": facts.flow or words.NOTHING,
-        "epoch": words.NOTHING if facts.epoch is None else facts.epoch,
+        "epoch": words.NOTHING if facts.epoch is None else f"{facts.epoch:,}",
     }
 
 

@@ -24,7 +24,11 @@ class _Page:
     def __init__(self, board: PageviewBoard) -> None:
         self._board, self._drawn = board, -1
         self._figures = figures(
-            "minute", "views of these pages", "counts within the sketch's range", "error bound of the sketch"
+            "minute",
+            "views of these pages",
+            "counts within the sketch's range",
+            "error bound of the sketch",
+            "late corrections",
         )
         with ui.element("div").classes("mr-grid"):
             with panel("This minute", "the ten of the minute that runs, as they change") as self._running:
@@ -54,13 +58,14 @@ class _Page:
             if not minutes:
                 return
             end = str(self._minute.value if self._minute.value in minutes else minutes[0])
-            lines, bound = self._board.lines(end), self._board.bound(end)
+            lines, bound, corrected = self._board.lines(end), self._board.bound(end), self._board.corrected
         known = [line.right for line in lines if line.right is not None]
         told = (
             _said(end),
-            words.count(sum(line.views or 0 for line in lines)),
+            f"{sum(line.views or 0 for line in lines):,}",
             f"{sum(known)} of {len(known)}",
             bound_said(*bound),
+            f"{corrected:,}",
         )
         for label, value in zip(self._figures, told, strict=True):
             label.set_text(value)
@@ -75,7 +80,7 @@ def bound_said(views: int, of: int | None) -> str:
 def lines_html(lines: list[Line], *, sketched: bool = True) -> str:
     longest = max((max(line.views or 0, line.most or 0) for line in lines), default=0) or 1
     rows = "".join(_line(line, longest, sketched=sketched) for line in lines)
-    about = "<th>by the sketch</th>" if sketched else ""
+    about = '<th class="mr-right">by the sketch</th>' if sketched else ""
     head = f'<tr><th></th><th>page</th><th></th><th class="mr-right">counted</th>{about}</tr>'
     return f'<table class="mr-rows mr-board"><thead>{head}</thead><tbody>{rows}</tbody></table>'
 
@@ -86,8 +91,8 @@ def _line(line: Line, longest: int, *, sketched: bool) -> str:
         width = 100 * (line.most - line.least) / longest
         bar += f'<b style="left: {100 * line.least / longest:.2f}%; width: max({width:.2f}%, 3px)"></b>'
     sketch = words.NOTHING if line.least is None else f"{line.least:,} to {line.most:,}"
-    wrong = ' class="mr-wrong"' if line.right is False else ""
-    about = f"<td{wrong}>{sketch}</td>" if sketched else ""
+    wrong = " mr-wrong" if line.right is False else ""
+    about = f'<td class="mr-right{wrong}">{sketch}</td>' if sketched else ""
     counted = words.NOTHING if line.views is None else f"{line.views:,}"
     rank = words.NOTHING if line.rank is None else str(line.rank)
     return (

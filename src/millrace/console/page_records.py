@@ -18,6 +18,11 @@ LOOK_S = 0.3
 _COLUMNS = ("time", "partition", "offset", "key", "value")
 
 
+def place(said: str | None) -> str:
+    """Where to begin: an offset may be typed as it is shown, with its thousands apart."""
+    return (said or "").replace(",", "")
+
+
 def records(watch: Watch, topic: str) -> None:
     with panel("Records", f"at most {MOST_RECORDS:,} at a time"):
         _Browser(watch, topic)
@@ -41,7 +46,7 @@ class _Browser:
         self._trouble = Trouble()
         self._said = ui.label("Nothing read yet: choose where to begin, and press Read").classes("mr-soft")
         self._keys = ui.label().classes("mr-soft")
-        self._table = table(_COLUMNS, "n", pagination=0).classes("mr-records")
+        self._table = table(_COLUMNS, "n", numbers=("partition", "offset"), pagination=0).classes("mr-records")
         self._table.props("hide-pagination").on("row-click", self._open)
         self._pages = ui.pagination(1, 1, direction_links=True, on_change=self._draw).props("max-pages=8")
         self._table.set_visibility(False)
@@ -55,7 +60,7 @@ class _Browser:
     async def _begin(self) -> None:
         self._end()
         partition = None if self._partition.value is None else int(self._partition.value)
-        start, limit = self._start.value or NEWEST, int(self._limit.value or 0)
+        start, limit = place(self._start.value) or NEWEST, int(self._limit.value or 0)
         follow = bool(self._follow.value)
 
         def begin() -> Browse:
@@ -102,7 +107,7 @@ class _Browser:
 
     def _show(self, browse: Browse, shown: Shown) -> None:
         self._pages.max = shown.pages
-        self._table.rows = [asdict(row) for row in shown.rows]
+        self._table.rows = [{**asdict(row), "offset": f"{row.offset:,}"} for row in shown.rows]
         self._table.update()
         self._table.set_visibility(bool(shown.found))
         self._pages.set_visibility(shown.pages > 1)

@@ -12,7 +12,7 @@ from nicegui import ui
 
 from millrace.console import words
 from millrace.console.frame import Trouble, answered, empty, framed, noted, panel, table
-from millrace.console.page_records import records
+from millrace.console.page_records import place, records
 from millrace.console.readers import Reader, moved, planned, readers
 from millrace.console.watch import Watch
 from millrace.log import DeadLetter, Extent
@@ -30,7 +30,12 @@ def add(watch: Watch) -> None:
         with framed(watch, "/topic", ("Topics", "/topic")):
             trouble = Trouble()
             none = empty("There are no topics yet", "What to do: `millrace topic create NAME`, or run an app")
-            listed = table(("topic", "partitions", "records", "in the app"), "topic", linked="/topic/")
+            listed = table(
+                ("topic", "partitions", "records", "in the app"),
+                "topic",
+                numbers=("partitions", "records"),
+                linked="/topic/",
+            )
             none.set_visibility(False)
 
         async def refresh() -> None:
@@ -58,7 +63,7 @@ def topic_rows(watch: Watch) -> list[dict[str, Any]]:
         {
             "topic": topic.name,
             "partitions": topic.partitions,
-            "records": sum(each.last - each.first for each in extents.get(topic.name, {}).values()),
+            "records": f"{sum(each.last - each.first for each in extents.get(topic.name, {}).values()):,}",
             "in the app": "yes" if topic.name in own else "",
         }
         for topic in listed
@@ -70,11 +75,12 @@ def _topic(watch: Watch, name: str) -> None:
     trouble = Trouble()
     with ui.element("div").classes("mr-grid"):
         with panel("Partitions"):
-            partitions = table(("partition", "first", "last", "records", "newest"), "partition")
+            columns = ("partition", "first", "end", "records", "newest")
+            partitions = table(columns, "partition", numbers=columns[:-1])
         with panel("Groups", "who reads it, and how far behind"):
             none = ui.label("No group has read this topic").classes("mr-soft")
-            groups = table(("group", "state", "behind", "flow"), "group")
-            groups.add_slot("body-cell-flow", _SEEK)
+            groups = table(("group", "state", "behind", "flow", "seek"), "group", numbers=("behind",))
+            groups.add_slot("body-cell-seek", _SEEK)
             seek = _Seek(watch, name)
             groups.on("seek", lambda event: seek.open(event.args))
     records(watch, name)
@@ -104,7 +110,7 @@ def _topic(watch: Watch, name: str) -> None:
 
 
 # The group of a flow only tells where the flow stands: moving it would change nothing.
-_SEEK = """<q-td :props="props"><span v-if="props.value">tells where flow {{ props.value }} stands</span>
+_SEEK = """<q-td :props="props"><span v-if="props.row.flow">it only tells where the flow stands</span>
 <q-btn v-else flat dense no-caps color="primary" label="Seek …" @click="$parent.$emit('seek', props.row.group)" />
 </q-td>"""
 
@@ -114,10 +120,17 @@ def partition_row(number: int, extent: Extent) -> dict[str, Any]:
     return {
         "partition": number,
         "first": f"{extent.first:,}",
-        "last": f"{extent.last:,}",
+        "end": f"{extent.last:,}",
         "records": f"{count:,}",
         "newest": words.clock(extent.newest),
     }
+
+
+def moved_by(records: int) -> str:
+    """What a move does with so many records; fewer than none are behind the group."""
+    if not records:
+        return "stays"
+    return f"{records:,} left out" if records > 0 else f"{-records:,} read again"
 
 
 class _Seek:
@@ -131,7 +144,8 @@ class _Seek:
             self._to = ui.input("To", placeholder='earliest, latest, an offset, a time, "10 minutes ago"')
             self._to.classes("mr-wide").on_value_change(self._changed)
             self._trouble = Trouble()
-            self._moves = table(("partition", "before", "after", "records"), "partition")
+            columns = ("partition", "before", "after", "records")
+            self._moves = table(columns, "partition", numbers=columns[:-1])
             self._typed = ui.input(on_change=self._armed).classes("mr-wide")
             with ui.row().classes("mr-actions"):
                 ui.button("What would move", on_click=self._plan).props("outline no-caps")
@@ -161,21 +175,21 @@ class _Seek:
         self._typed.set_enabled(bool(self._moves.rows))
 
     async def _plan(self) -> None:
-        to = self._to.value or ""
+        to = place(self._to.value)
         found = await answered(
             self._watch,
             lambda: planned(self._watch.log, self._group, to, self._topic),
             self._trouble,
             "It cannot be moved",
         )
-        if found is None or to != self._to.value:
+        if found is None or to != place(self._to.value):
             return
         self._moves.rows = [
             {
                 "partition": move.partition,
                 "before": words.NOTHING if move.before is None else f"{move.before:,}",
                 "after": f"{move.after:,}",
-                "records": words.NOTHING if move.before is None else f"{move.after - move.before:+,}",
+                "records": words.NOTHING if move.before is None else moved_by(move.after - move.before),
             }
             for move in found
         ]
@@ -184,7 +198,7 @@ class _Seek:
         self._armed()
 
     async def _do(self) -> None:
-        to, typed = self._to.value or "", self._typed.value or ""
+        to, typed = place(self._to.value), self._typed.value or ""
         found = await answered(
             self._watch,
             lambda: moved(self._watch.log, self._group, to, self._topic, typed),
@@ -201,7 +215,8 @@ def _letters(watch: Watch, name: str) -> None:
         trouble = Trouble()
         none = ui.label("Nothing of this topic has died").classes("mr-soft")
         more = ui.label().classes("mr-soft")
-        letters = table(("letter", "partition", "offset", "time", "replayed", "reason"), "letter")
+        columns = ("letter", "partition", "offset", "time", "replayed", "reason")
+        letters = table(columns, "letter", numbers=("partition", "offset"))
         letters.props("selection=multiple wrap-cells")
         with ui.row().classes("mr-actions") as actions:
             chosen = ui.button("Replay selected").props("outline no-caps")
@@ -276,7 +291,7 @@ def _letter_row(letter: DeadLetter) -> dict[str, Any]:
     return {
         "letter": letter.id,
         "partition": record.partition,
-        "offset": record.offset,
+        "offset": f"{record.offset:,}",
         "time": words.clock(record.time),
         "replayed": "yes" if letter.replayed else "no",
         "reason": letter.reason,

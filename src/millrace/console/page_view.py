@@ -36,7 +36,7 @@ def add(watch: Watch) -> None:
                 )
                 return
             trouble = Trouble()
-            listed = table(_COLUMNS, "view", linked="/view/")
+            listed = table(_COLUMNS, "view", numbers=("age", "epoch"), linked="/view/")
 
         async def refresh() -> None:
             doing = "It is not known what the views are true of"
@@ -69,7 +69,7 @@ def _summary(view: View, reached: Reached | None) -> dict[str, Any]:
         "reads": reads,
         "true as of": reached.lsn or words.clock(reached.at),
         "age": words.seconds(told["age_s"]),
-        "epoch": reached.epoch,
+        "epoch": f"{reached.epoch:,}",
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from html import escape
 
 from millrace.console import words
 
 # Ends of the line, in percent: a dot there is still whole.
 _FROM, _TO = 1.0, 99.0
+_SHORT = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,13 @@ def timeline(dots: Sequence[Dot], chosen: int | None) -> str:
         f' aria-label="version {dot.number}"></button>'
         for dot in dots
     )
-    ends = f"<span>{words.clock(first)}</span><span>{words.clock(last)}</span>"
+    ends = "".join(f"<span>{_said(each, last - first)}</span>" for each in (first, last))
     return f'<div class="mr-line"><div class="mr-line-bar"></div>{drawn}</div><div class="mr-line-ends">{ends}</div>'
+
+
+def _said(at: datetime, whole: timedelta) -> str:
+    """To the millisecond where seconds would hardly tell the ends apart."""
+    return words.clock(at) + (f".{at.microsecond // 1_000:03}" if whole < _SHORT else "")
 
 
 def _place(at: datetime, first: datetime, last: datetime) -> float:
