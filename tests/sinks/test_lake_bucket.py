@@ -40,7 +40,7 @@ class BucketSuite(SinkSuite):
         return self.project
 
     def sink(self, *, keyed: bool) -> Sink:
-        return lake(f"held{next(_numbers)}", format=self.format, key="id" if keyed else None)
+        return lake(f"stored{next(_numbers)}", format=self.format, key="id" if keyed else None)
 
     def held(self, sink: Sink) -> Iterable[Mapping[str, Any]]:
         with asked(self.project, f"SELECT * FROM {sink.table}") as found:  # type: ignore[attr-defined]
@@ -74,7 +74,7 @@ def test_every_version_is_what_the_table_was(
     kind: str, spark: SparkSession, bucket: Settings, postgres: str, tmp_path: Path
 ) -> None:
     assert postgres
-    fuzz = Fuzz(spark, bucket, tmp_path, kind, today() % 10_000)
+    fuzz = Fuzz(spark, bucket, tmp_path, kind, 10_000 + today() % 10_000)
     assert fuzz.run(4) == []
     told = Catalog(bucket)
     assert fuzz.sink.table in told.names()
