@@ -39,7 +39,7 @@ app = mr.App("{name}")
 db = app.capture("{name}", tables=["changes"])
 db.changes.to(mr.lake("{name}", format="{kind}", every={every!r}))
 """
-_INSERT = "INSERT INTO changes SELECT n, n, clock_timestamp() FROM generate_series(%s, %s) n"
+_INSERT = "INSERT INTO changes SELECT n, n, clock_timestamp() FROM generate_series(%s::bigint, %s::bigint) n"
 _UPDATE = (
     "UPDATE changes SET n = new.n, at = clock_timestamp() "
     "FROM unnest(%s::bigint[], %s::bigint[]) new(id, n) WHERE changes.id = new.id"
