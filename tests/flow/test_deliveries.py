@@ -44,6 +44,21 @@ def test_sinks_are_written_by_the_flow_of_what_they_are_of() -> None:
     assert parts["shop.customers"] == ("shop.customers",)
 
 
+def test_streams_that_are_written_together_keep_what_each_asked_for() -> None:
+    def kept(*asked: Any) -> str:
+        app = App("together")
+        items = app.table("items", "id long", key="id")
+        for number, each in enumerate(asked):
+            app.stream(items, name=f"stream{number}", delivery=each)(passes)
+        (flow,) = flows_of(app.graph())
+        return flow.delivery
+
+    for each in ("exactly once", "at least once", "at most once"):
+        assert kept(each, each) == each
+    assert kept("at most once", "at least once") == "exactly once", "lost by the one, doubled by the other"
+    assert kept("exactly once", "at most once", "at least once") == "exactly once"
+
+
 def test_the_graph_shows_each_sink_with_its_guarantee() -> None:
     app, db, views, counts = shop()
     db.orders.to(mr.postgres("orders"), delivery="exactly once")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from millrace.errors import FlowUnknown, Where, nearest
 from millrace.flow import Delivery, Graph, LakeInput, Readable, Stream, Table, Topic, View
 from millrace.flow.graph import feeds
-from millrace.flow.nodes import TOPIC_GUARANTEES, TopicGuarantee
+from millrace.flow.nodes import TopicGuarantee
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,9 @@ class Flow:
 
     @property
     def delivery(self) -> TopicGuarantee:
-        """The strongest that one of its streams asks for: they are written together."""
-        if self.view is not None:
-            return "exactly once"
-        asked = {stream.delivery for stream in self.streams} or {"at least once"}
-        return next(each for each in TOPIC_GUARANTEES if each in asked)
+        """One that keeps what each of its streams asks for: they are written together."""
+        asked: set[TopicGuarantee] = {stream.delivery for stream in self.streams} or {"at least once"}
+        return next(iter(asked)) if len(asked) == 1 and self.view is None else "exactly once"
 
     @property
     def guarantee(self) -> TopicGuarantee | None:

@@ -26,7 +26,6 @@ Maker: TypeAlias = Callable[..., Mapping[str, Any]]
 Emit: TypeAlias = Literal["updates", "final"]
 Mode: TypeAlias = Literal["microbatch", "realtime"]
 TopicGuarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
-# The strongest first.
 TOPIC_GUARANTEES: tuple[TopicGuarantee, ...] = ("exactly once", "at least once", "at most once")
 
 # Kafka allows 249; the rest is for a prefix in front and `.dead` behind.
