@@ -41,7 +41,7 @@ db.changes.to(mr.lake("{name}", format="{kind}", every={every!r}))
 """
 _INSERT = "INSERT INTO changes SELECT n, n, clock_timestamp() FROM generate_series(%s::bigint, %s::bigint) n"
 _UPDATE = (
-    "UPDATE changes SET n = new.n, at = clock_timestamp() "
+    "UPDATE changes SET n = new.n, made = clock_timestamp() "
     "FROM unnest(%s::bigint[], %s::bigint[]) new(id, n) WHERE changes.id = new.id"
 )
 
@@ -60,7 +60,7 @@ class Freshness:
             connection.execute(f"CREATE DATABASE {self.name}")
         self.url = server.rpartition("/")[0] + f"/{self.name}"
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE changes (id bigint PRIMARY KEY, n bigint, at timestamptz)")
+            connection.execute("CREATE TABLE changes (id bigint PRIMARY KEY, n bigint, made timestamptz)")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Freshness:
         waits: dict[int, float] = {}
         with Catalog(self.settings).opened(self.name) as table:
             for version in table.versions():
-                held = _asked(table, f"SELECT n, epoch(at) FROM {{}} WHERE n > {after}", version)
+                held = _asked(table, f"SELECT n, epoch(made) FROM {{}} WHERE n > {after}", version)
                 waits |= {n: version.at.timestamp() - at for n, at in held if n not in waits}
             (count, total), files = _asked(table, "SELECT count(*), sum(n) FROM {}")[0], table.files()
         with psycopg.connect(self.url) as connection:
