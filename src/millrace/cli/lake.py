@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import csv
 import json
+import math
 import sys
 import time
 from datetime import UTC, datetime
@@ -204,14 +205,19 @@ def query(args: argparse.Namespace, settings: Settings) -> None:
         reason = f"--out {args.out} cannot be written: name a file in a folder that is there"
         raise UsageInvalid(reason=reason, command=_QUERY)
 
+    chosen = []
+
     def choose(table: LakeTable) -> Version | None:
         version = _chosen(args, settings, table)
         if version is not None:
+            chosen.append(table.name)
             at = version.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
             say(f"{table.name}: version {version.number} of {at} UTC")
         return version
 
     with asked(settings, args.sql, choose) as found:
+        if not chosen and any((args.number is not None, args.time, args.offset, args.lsn)):
+            raise UsageInvalid(reason="the query reads no table of the lake, which alone has versions", command=_QUERY)
         _refuse_alike(found.columns, args.format)
         if args.format == "parquet":
             found.write_parquet(str(args.out))
@@ -268,7 +274,8 @@ def _print(found: Any, format: str, file: Any) -> None:
     if format == "json":
         names = list(found.columns)
         for row in _rows(found):
-            print(json.dumps(dict(zip(names, row, strict=True)), default=plain, ensure_ascii=False), file=file)
+            told = {name: _finite(value) for name, value in zip(names, row, strict=True)}
+            print(json.dumps(told, default=plain, ensure_ascii=False, allow_nan=False), file=file)
     elif format == "csv":
         writer = csv.writer(file)
         writer.writerow(found.columns)
@@ -287,6 +294,15 @@ def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
     """By place, not by name: columns may be called alike."""
     for batch in found.to_arrow_reader():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _finite(value: Any) -> Any:
+    """What JSON has no number for is a text, as in the topics of captured tables."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list) else value
 
 
 def _exact(value: Any) -> str:
