@@ -85,9 +85,12 @@ def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureF
     ):
         assert reason in said(capsys, "query", count, *words, code=1)
     assert "reads no table of the lake" in said(capsys, "query", "SELECT 1", "--version", "1", code=1)
-    odd = "SELECT 'nan'::double AS a, ['-inf'::double, 0.5] AS b, {'c': 'inf'::double} AS d"
+    odd = (
+        "SELECT 'nan'::double AS a, ['-inf'::double, 0.5] AS b, {'c': 'inf'::double} AS d, "
+        "map {'e': 'nan'::double} AS f"
+    )
     told = json.loads(said(capsys, "query", odd, "--format", "json"), parse_constant=pytest.fail)
-    assert told == {"a": "NaN", "b": ["-Infinity", 0.5], "d": {"c": "Infinity"}}
+    assert told == {"a": "NaN", "b": ["-Infinity", 0.5], "d": {"c": "Infinity"}, "f": [["e", "NaN"]]}
     assert main(["lake", "query", count, "--version", "1"]) == 0
     assert "orders: version 1 of 20" in capsys.readouterr().err
     assert "it is no query" in said(capsys, "query", "DELETE FROM orders", code=1)

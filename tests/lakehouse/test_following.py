@@ -141,6 +141,16 @@ def test_versions_that_went_without_a_row_that_was_lost(log: Log, table: LakeTab
         caught_up(log, table)
 
 
+def test_a_table_that_was_built_again_need_not_have_the_same_rows(log: Log, table: LakeTable) -> None:
+    epoch(table, 0, [file_of(table, [1, 2])])
+    caught_up(log, table)
+    table.is_rebuilt()
+    epoch(table, 1, [file_of(table, [1, 5])], gone=[each.path for each in table.files()])
+    forget(table, datetime.now(UTC) + timedelta(days=1))
+    with pytest.raises(LakeFollowingGap):
+        caught_up(log, table)
+
+
 def test_values_that_json_has_none_for() -> None:
     given = {"bytes": b"\x00\xff", "far": float("inf"), "none": float("nan"), "parts": [{"a": b"x"}], "text": ""}
     assert _plain(given) == {"bytes": "AP8=", "far": "inf", "none": "nan", "parts": [{"a": "eA=="}], "text": ""}

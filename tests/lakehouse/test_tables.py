@@ -35,6 +35,7 @@ from millrace.lakehouse.positions import ends_at, freshness_s
 from millrace.lakehouse.retention import forget
 from millrace.log import Log
 from tests.lakehouse.filled import COLUMNS, FORMATS, IN_S3, ON_DISK, epoch, file_of, ids
+from tests.log.making import forget_before
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -441,3 +442,16 @@ def test_an_lsn_is_found_in_the_topic(settings: Settings) -> None:
     for lsn, kind in ((50, "first"), (50, "true"), (50, "last"), (60, "false"), (60, "incremental")):
         log.write("taken", {"op": "r", "source": {"lsn": lsn, "snapshot": kind}})
     assert ends_at(log, "taken", 45) == {0: 3}
+    # One that a repair has made comes after changes, and is as late as it says.
+    for kind in ("first", "last"):
+        log.write("taken", {"op": "r", "source": {"lsn": 90, "snapshot": kind}})
+    assert ends_at(log, "taken", 55) == {0: 3}
+    assert ends_at(log, "taken", 90) == {0: 7}
+    # What was compacted may have been earlier; and of an empty table the capture knows.
+    log.topics.create("left", partitions=2)
+    for lsn in (10, 20, 30):
+        log.write("left", {"op": "c", "source": {"lsn": lsn}}, partition=0)
+    forget_before(log, "left", 2)
+    assert ends_at(log, "left", 15) == {0: 2, 1: 0}
+    log.topics.create("empty", partitions=1)
+    assert ends_at(log, "empty", 15, marked=20) == {0: 0}

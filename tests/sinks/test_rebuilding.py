@@ -299,6 +299,20 @@ def test_built_beside_compared_and_switched(kind: str, rebuilt: Callable[[str], 
     assert place.rows() == {**RIGHT, 9: "n9"}
 
 
+def test_what_others_put_beside_the_epochs_of_a_files_sink_stays(rebuilt: Callable[[str], Rebuilt]) -> None:
+    made = rebuilt("folder")
+    made.write(FIRST, made.frame(1))
+    (root,) = (path.parent for path in made.settings.folder.glob("*/epoch=1"))
+    (root / "notes").mkdir()
+    (root / "notes" / "of a person").write_text("keep me")
+    with made.rebuilding() as rebuilding:
+        made.build(rebuilding, THIRD, made.frame(2))
+        switching.switch(rebuilding, made.site.folder, THIRD)
+    assert made.place.rows() == {2: "n2"}
+    assert (root / "notes" / "of a person").read_text() == "keep me"
+    assert not made.place.left()
+
+
 @pytest.mark.parametrize("kind", todays(KINDS, 2))
 def test_one_that_is_gone_is_there_again(kind: str, rebuilt: Callable[[str], Rebuilt]) -> None:
     made = rebuilt(kind)

@@ -302,7 +302,7 @@ def _finite(value: Any) -> Any:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list) else value
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value  # a map is of tuples
 
 
 def _exact(value: Any) -> str:

@@ -166,15 +166,18 @@ def has_state(folder: Path) -> bool:
 def set_aside(folder: Path) -> Path | None:
     """Moves the old checkpoint away, to be looked at or put back; says where it is now. What is known of its epochs in
     other files goes with it: the next ones have the same numbers."""
-    old = folder / CHECKPOINT
-    if not old.exists():
+    old, known = folder / CHECKPOINT, [folder / name for name in (RECORD, SINKS, FILLING)]
+    known = [each for each in known if each.exists()]
+    if not old.exists() and not known:
         return None
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = folder / f"{CHECKPOINT}.{stamp}"
-    old.rename(aside)
-    for name in (RECORD, SINKS, FILLING):
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
+    if old.exists():
+        old.rename(aside)
+    else:  # somebody has removed it
+        aside.mkdir()
+    for each in known:
+        each.rename(aside / each.name)
     return aside
 
 

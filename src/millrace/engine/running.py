@@ -247,6 +247,7 @@ def start(
             writer = writer.trigger(availableNow=True) if ends else writer.trigger(processingTime=pace)
         outsized = made.topic_sink.outsized()
         query = _started(spark, flow, made, writer, log)
+        realtime.take_slots(folder, made.slots or made.slots_later)
     except BaseException:
         if made is not None and made.sinks is not None:
             made.sinks.end()
@@ -261,7 +262,6 @@ def start(
         flow, made.sources, folder, lock, query, log_path, made.topic_sink, made.slots, made.sinks, first, settling,
         outsized,
     )  # fmt: skip
-    realtime.take_slots(folder, made.slots or made.slots_later)
     return running, aside
 
 

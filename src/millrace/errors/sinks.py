@@ -11,7 +11,10 @@ class EpochOther(UserError):
         "sink {sink!r} holds epoch {epoch} of {flow} with other records than are to be written now: an older copy of "
         "the checkpoint was put back, or the flow was begun anew (it holds {before}, and was given {read})"
     )
-    fix = "put the newest checkpoint back, or build the sink again with `millrace rebuild {sink}`"
+    fix = (
+        "put the newest checkpoint back, or build the sink again with `millrace rebuild {sink}`; one that cannot be "
+        "rebuilt is begun anew with its flow by `millrace run --fresh`"
+    )
 
 
 class EpochOlder(UserError):
@@ -20,7 +23,10 @@ class EpochOlder(UserError):
         "sink {sink!r} holds {flow} up to epoch {held} and was given epoch {epoch}: an older copy of the checkpoint "
         "was put back, or the flow was begun anew"
     )
-    fix = "put the newest checkpoint back, or build the sink again with `millrace rebuild {sink}`"
+    fix = (
+        "put the newest checkpoint back, or build the sink again with `millrace rebuild {sink}`; one that cannot be "
+        "rebuilt is begun anew with its flow by `millrace run --fresh`"
+    )
 
 
 class EpochMissing(UserError):

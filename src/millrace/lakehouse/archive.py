@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from millrace.errors import ArchiveGap, ArchiveUnfit, LakeConflict
+from millrace.errors import ArchiveGap, ArchiveUnfit, LakeConflict, ServerError
 from millrace.lakehouse.compacting import came_of, compact, sweep
 from millrace.lakehouse.moments import read_by
 from millrace.lakehouse.retention import forget
@@ -186,9 +186,15 @@ def _unfit(log: Log, table: LakeTable, live: str, into: str, wanted: int, has: i
         return "it is the archive of that very topic, and a record would be there twice"
     if has != wanted:
         return f"{live} has {wanted} partitions, and this one {has}"
-    if "compact" in log.topics.config(into)["cleanup.policy"] and _keyless(table):
+    if _is_compacted(log, into) and _keyless(table):
         return "it is compacted, and so takes no record without a key, of which the archive has some"
     return None
+
+
+def _is_compacted(log: Log, topic: str) -> bool:
+    with contextlib.suppress(ServerError):  # who may write to a topic need not be allowed to see how it is set
+        return "compact" in log.topics.config(topic)["cleanup.policy"]
+    return False
 
 
 def _keyless(table: LakeTable) -> bool:

@@ -91,8 +91,11 @@ class Delta(LakeTable):
     ) -> None:
         wanted = {**_keeping(keep), **self._unsaid(cluster_by, key)}
         if not wanted.items() <= self._words().items():
-            self._table.alter.set_table_properties(wanted, raise_if_not_exists=False)
-            self._follow()
+            self._say(wanted)
+
+    def _say(self, words: Mapping[str, str]) -> None:
+        self._table.alter.set_table_properties(dict(words), raise_if_not_exists=False)
+        self._follow()
 
     def _words(self) -> Mapping[str, str]:
         return dict(self._table.metadata().configuration)

@@ -91,9 +91,11 @@ class Following:
     def _has_all(self, table: LakeTable, oldest: Version, mark: Mark) -> bool:
         """Whether the topic has every row of a version that came after the last one it knows: since then files were
         only written together, and the versions before let go. Rows are added and never taken away, so to count them is
-        enough."""
+        enough, but for tables that others write, that have a key, or that were built again."""
         total = self._total()
-        if oldest.number < mark.version or total < mark.first + mark.rows or table.key or not table.plain(oldest):
+        if oldest.number < mark.version or total < mark.first + mark.rows or not table.plain(oldest):
+            return False
+        if table.note() is None or table.key or (table.rebuilt is not None and table.rebuilt >= mark.version):
             return False
         return total == sum(each.rows for each in footers(table.place, [each.path for each in table.files(oldest)]))
 

@@ -183,15 +183,17 @@ class Iceberg(LakeTable):
     ) -> None:
         wanted = {**_keeping(keep), **self._unsaid(cluster_by, key)}
         if not wanted.items() <= self._table.properties.items():
-            with self._told(), self._table.transaction() as transaction:
-                transaction.set_properties(wanted)
+            self._say(wanted)
+
+    def _say(self, words: Mapping[str, str]) -> None:
+        with self._told(), self._table.transaction() as transaction:
+            transaction.set_properties(dict(words))
 
     def _words(self) -> Mapping[str, str]:
         return dict(self._table.properties)
 
     def _map(self) -> None:
-        with self._told(), self._table.transaction() as transaction:
-            transaction.set_properties({_MAPPING: _mapping(self._table.schema(), self._former())})
+        self._say({_MAPPING: _mapping(self._table.schema(), self._former())})
 
     @property
     def version(self) -> int:

@@ -14,7 +14,7 @@ from millrace.errors import (
     MillraceError,
 )
 
-_LOST = re.compile(r"NotFoundException.*?(\S+/metadata/\S+\.metadata\.json)")
+_LOST = re.compile(r"NotFoundException.*?((?:\w+:/)?/[^'\"]*/metadata/[^/'\"]*\.metadata\.json)")
 
 
 @contextlib.contextmanager

@@ -23,11 +23,11 @@ def ends_at(log: Log, topic: str, lsn: int, marked: int = 0) -> dict[int, int]:
 
     A change stands in the log before its transaction's commit, and in the topic behind it. So nothing that was
     committed by then comes after the last change from before. Where the topic was compacted, that one may be gone; the
-    record that follows on what is left is then taken, which is never too early. The first snapshot has all that was
-    committed before it, and is needed whole.
+    record that follows on what is left is then taken, or the end where nothing is left, which is never too early. The
+    first snapshot has all that was committed before it, and is needed whole; one of a repair has changes before it.
     """
-    found = dict.fromkeys(log.topics.offsets(topic), 0)
-    after: set[int] = set()
+    found = {number: end for number, (_, end) in log.topics.offsets(topic).items()}
+    after, changed = set(found), set[int]()
     newest = None
     for record in log.read(topic):
         if record.partition in after:
@@ -38,18 +38,21 @@ def ends_at(log: Log, topic: str, lsn: int, marked: int = 0) -> dict[int, int]:
         if not isinstance(place, int):
             continue
         newest = max(newest or 0, place)
-        if place <= lsn or source.get("snapshot") in _FIRST:
+        snapshot = source.get("snapshot") in _FIRST
+        if place <= lsn or (snapshot and record.partition not in changed):
             found[record.partition] = record.offset + 1
             after.add(record.partition)
+        if not snapshot:
+            changed.add(record.partition)
     _refuse_unseen(topic, lsn, newest, marked)
     return found
 
 
 def _refuse_unseen(topic: str, lsn: int, newest: int | None, marked: int) -> None:
-    if newest is None:
+    if newest is None and not marked:
         reason = "none of its records has one, as those of PostgreSQL have"
         raise LakePositionUnknown(topic=topic, lsn=_text(lsn), reason=reason)
-    if (reached := max(newest, marked)) < lsn:
+    if (reached := max(newest or 0, marked)) < lsn:
         raise LakePositionUnknown(topic=topic, lsn=_text(lsn), reason=f"so far it reaches up to LSN {_text(reached)}")
 
 

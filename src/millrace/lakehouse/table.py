@@ -28,6 +28,8 @@ NOTE = "millrace"
 CLUSTER = "millrace.cluster-by"
 # And those of which it holds the last row of each value.
 KEY = "millrace.key"
+# The version in whose place other rows came last.
+REBUILT = "millrace.rebuilt"
 # So many rows say whether values come again; after so many epochs that is asked anew.
 _TELLING_ROWS = 8_192
 _TRIED_AGAIN = 32
@@ -152,6 +154,16 @@ class LakeTable(ABC):
         return tuple(each for each in self._named(CLUSTER) if each in known)
 
     @property
+    def rebuilt(self) -> int | None:
+        """The version in whose place other rows came last: as many rows need not be the same ones since then."""
+        said = self._words().get(REBUILT)
+        return None if said is None else int(said)
+
+    def is_rebuilt(self) -> None:
+        """Says so, before the rows change."""
+        self._say({REBUILT: str(self.version)})
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Of which it holds the last row of each value; nothing of a table that rows are appended to."""
         named = self._named(KEY)
@@ -166,6 +178,9 @@ class LakeTable(ABC):
         return {
             word: ",".join(names) for word, names in said if names is not None and tuple(names) != self._named(word)
         }
+
+    @abstractmethod
+    def _say(self, words: Mapping[str, str]) -> None: ...
 
     @abstractmethod
     def _words(self) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "json")
 EPOCH, LEDGER, DRAFTS = "epoch=", "_ledger.json", "_drafts"
-_NAMED = re.compile(rf"{EPOCH}(0|[1-9][0-9]*)")
+NAMED = re.compile(rf"{EPOCH}(0|[1-9][0-9]*)")
 
 
 def files(path: str, *, format: Literal["parquet", "json"] = "parquet", name: str | None = None) -> Files:  # noqa: A002
@@ -137,7 +137,7 @@ def kept(feed: Feed) -> list[str]:
 
 def entry_in(root: Path, sink: Files) -> Epoch | None:
     """The last epoch that is there. Folders that are called otherwise are somebody else's, and passed over."""
-    found = {int(name[1]): path for path in root.glob(f"{EPOCH}*") if (name := _NAMED.fullmatch(path.name))}
+    found = {int(name[1]): path for path in root.glob(f"{EPOCH}*") if (name := NAMED.fullmatch(path.name))}
     if not found:
         return None
     last = found[max(found)]

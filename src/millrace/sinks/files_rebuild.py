@@ -17,7 +17,7 @@ from millrace.disk import exchange, sync, sync_alone, write_whole
 from millrace.errors import SinkFailed
 from millrace.sinks.comparing import Held, canonical
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
-from millrace.sinks.files import EPOCH, LEDGER, entry_in, fill, path_of
+from millrace.sinks.files import EPOCH, LEDGER, NAMED, entry_in, fill, path_of
 from millrace.sinks.last import last_of_each
 from millrace.sinks.ledger import Entry, Epoch, entry_text
 from millrace.sinks.rebuilding import Rebuilding, Site, Which
@@ -67,8 +67,15 @@ class FilesRebuilding(Rebuilding):
                 write_whole(self._beside / _MARK, "")
                 sync(self._beside)
                 self._exchange()
+            self._keep_others()
             shutil.rmtree(self._beside, ignore_errors=True)
             (self._root / _MARK).unlink(missing_ok=True)
+
+    def _keep_others(self) -> None:
+        """What somebody else has put beside the epochs stays there."""
+        for each in self._beside.iterdir() if self._beside.exists() else ():
+            if not NAMED.fullmatch(each.name) and not each.name.startswith("_"):
+                each.rename(self._root / each.name)
 
     def _exchange(self) -> None:
         if self._root.exists():

@@ -115,6 +115,7 @@ class LakeRebuilding(Rebuilding):
             if note is None or note.folder != folder:
                 note = Note(self._site.flow, epoch.number, epoch.ranges, folder)
                 new, renamed = [each.path for each in self._new()], self._renamed()
+                self._table.is_rebuilt()
                 self._table.commit(Committed(note, new, columns=self._columns, renamed=renamed))
             FileLedger(self._site.folder).write(epoch)
             self._note.unlink()

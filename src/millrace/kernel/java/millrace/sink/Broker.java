@@ -92,15 +92,10 @@ final class Broker implements AutoCloseable {
   void note(String group, Map<TopicPartition, Long> ends, String word) {
     Map<TopicPartition, OffsetAndMetadata> noted = new HashMap<>();
     ends.forEach((partition, end) -> noted.put(partition, new OffsetAndMetadata(end, word)));
-    tellLost();
+    KafkaFuture<Void> before = last;
     last = admin.alterConsumerGroupOffsets(group, noted).all();
-  }
-
-  private void tellLost() {
-    KafkaFuture<Void> asked = last;
-    last = null;
     try {
-      if (asked != null) got(asked);
+      if (before != null && before.isDone()) got(before);
     } catch (RetriableException passes) {
       // The next says more.
     }
