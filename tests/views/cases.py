@@ -129,6 +129,8 @@ FIRST_ROWS = _listed("""
     SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, n, i DESC, n DESC, id ;
     SELECT DISTINCT ON (r) i AS r, id FROM x ORDER BY 1, id ;
     SELECT DISTINCT ON (i) i, id, n FROM x ORDER BY i, id DESC ;
+    SELECT DISTINCT ON (t) t, id FROM x ORDER BY t DESC NULLS LAST, id DESC ;
+    SELECT DISTINCT ON (e, t) e, t, id FROM x ORDER BY t, e, id ;
     SELECT DISTINCT ON (i, b) i, b, id, t FROM x ORDER BY i DESC NULLS LAST, b, n DESC, id ;
     SELECT DISTINCT ON (i % 2) id, i FROM x WHERE i IS NOT NULL ORDER BY i % 2, i, id ;
     SELECT DISTINCT ON (s % 3) s % 3 AS r, d, id FROM x ORDER BY 1, d DESC NULLS LAST, id ;
@@ -143,6 +145,12 @@ FIRST_ROWS = _listed("""
 AMONG = _listed("""
     SELECT id FROM x WHERE i IN (SELECT DISTINCT ON (b) j + 5 FROM x ORDER BY b, id) ;
     SELECT id FROM x WHERE EXISTS (SELECT count(*) FROM x WHERE i = 99) ;
+    SELECT id FROM x WHERE EXISTS (SELECT FROM x AS y WHERE y.i = x.j) ;
+    SELECT id FROM x WHERE NOT EXISTS (SELECT y.t FROM x AS y WHERE y.i = x.j ORDER BY y.t, y.id LIMIT 1) ;
+    SELECT id FROM x WHERE i IN (SELECT j FROM x ORDER BY id) ;
+    SELECT id FROM x WHERE r IN (0.1::real, 2.5::real) OR r IN (0.1) OR r IN (0.1, -1.5::double precision) ;
+    SELECT id FROM x WHERE n < 12345678901234567890123456789012.12 AND z > '2000-01-01 00:00:00 +00:00' ;
+    SELECT id, CASE WHEN b THEN true ELSE i IN (3, 7) END FROM x ;
     SELECT id FROM x WHERE NOT EXISTS (SELECT max(i) FROM x WHERE i = 99) ;
     SELECT id FROM x WHERE EXISTS (SELECT count(*) FROM x WHERE id > 99 GROUP BY b) ;
     SELECT id FROM x WHERE EXISTS (SELECT y.*, x.i, (SELECT max(id) FROM x) FROM x AS y WHERE y.i = x.j) ;

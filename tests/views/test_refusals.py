@@ -150,7 +150,17 @@ REFUSED = {
     "SELECT o.id FROM orders o CROSS JOIN customers c ON o.id = c.id": "CROSS JOIN has no condition",
     "SELECT id FROM orders WHERE id == 1": "no such operator: write =",
     "SELECT id FROM orders WHERE id <=> 1": "write IS NOT DISTINCT FROM",
-    "SELECT FROM orders": "a list of columns stands before FROM",
+    "SELECT FROM orders": "a SELECT without columns",
+    "SELECT DISTINCT FROM orders": "a SELECT without columns",
+    "SELECT o.* EXCEPT (id) FROM orders o": "EXCEPT is not supported here",
+    "SELECT o.id FROM orders o OUTER JOIN customers c ON o.id = c.id": "OUTER JOIN is not supported",
+    "SELECT jsonb_agg(ok) FILTER (WHERE id > 1) AS x FROM orders": "jsonb_agg() is not supported",
+    "SELECT logical_or(ok) FILTER (WHERE id > 1) AS x FROM orders": "logical_or() is not supported",
+    "SELECT id FROM orders WHERE weight::real IN (0.1, 0.2)": "cast each: 0.1::real",
+    "SELECT id FROM orders WHERE seen < '9999-12-31 23:59:59-05'": "does not read as timestamptz",
+    "SELECT id FROM orders WHERE amount > '1e999999999'": "more than 38 digits",
+    "SELECT id FROM orders WHERE weight > '1e400'": "does not read as double precision",
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c ORDER BY c.nope)": "no such column",
     "SELECT id, FROM orders": "a list of columns stands before FROM",
     "SELECT id FROM (FROM orders) o": "a list of columns stands before FROM",
     "FROM orders": "a view is a SELECT",
@@ -254,6 +264,10 @@ def test_what_is_nested_too_deep_is_refused(name: str) -> None:
         planned("v", DEEP[name], TABLES)
 
 
+def test_a_text_goes_on_below() -> None:
+    assert planned("v", "SELECT id FROM orders WHERE note = 'a'\n'b'", TABLES).steps
+
+
 def test_long_lists_are_no_nesting() -> None:
     listed = ", ".join(map(str, range(1_000)))
     many = [f"id = {number}" for number in range(1_000)]
@@ -268,6 +282,17 @@ def test_a_column_has_postgresqls_name_and_type() -> None:
     sql = "SELECT CASE WHEN id = 1 THEN n ELSE r END, CASE WHEN id = 1 THEN id ELSE id + 1 END FROM t"
     plan = planned("v", sql, [relation])
     assert [(name, str(type_)) for name, type_ in plan.columns] == [("r", "real"), ("case", "integer")]
+
+
+@pytest.mark.parametrize("written", ["{A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a11}", "a0eebc999c0b4ef8bb6d6bb9bd380a11"])
+def test_a_uuid_is_the_same_however_it_is_written(written: str) -> None:
+    relation = Relation("t", {"id": named("integer"), "u": named("uuid")}, ("id",))
+    assert "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'" in repr(
+        planned("v", f"SELECT id FROM t WHERE u = '{written}'; -- all", [relation]).steps
+    )
+    for wrong in ("xyz", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a1", f"{{{written}"):
+        with pytest.raises(ViewRefused, match="does not read as uuid"):
+            planned("v", f"SELECT id FROM t WHERE u = '{wrong}'", [relation])
 
 
 def test_a_row_number_of_with_is_limited_where_it_is_read() -> None:

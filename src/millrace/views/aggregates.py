@@ -8,6 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from millrace.views import types
+from millrace.views.called import refuse_foreign
 from millrace.views.expressions import Resolver, settle, unordered
 from millrace.views.ordering import ordering
 from millrace.views.refusal import only, refuse
@@ -37,6 +38,9 @@ class Measures:
             only(node, "this", "expression")
             only_if = self.rows.condition(node.expression.this)
             node = node.this
+            refuse_foreign(node)
+            if isinstance(node, exp.Anonymous) and str(node.this).lower() != "every":
+                refuse(node, f"{node.this}() is not supported in a view")
         if isinstance(node, exp.Count):
             return self._count(node, only_if)
         if isinstance(node, exp.ArrayAgg):

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from millrace.errors import nearest
 from millrace.views import literals, types
-from millrace.views.dialect import CALLED
+from millrace.views.called import refuse_foreign
 from millrace.views.intervals import interval
 from millrace.views.refusal import only, refuse, shown
 from millrace.views.terms import NOW, Call, Ref, Term, Value, cast
@@ -89,9 +89,7 @@ class Resolver:
     clock: bool = False
 
     def term(self, node: exp.Expression) -> Term:
-        called = str(node.meta.get(CALLED, "")).lower()
-        if called and called not in _FUNCTIONS:  # nvl(), which the parser takes for coalesce()
-            refuse(node, f"{called}() is not supported in a view")
+        refuse_foreign(node)
         if isinstance(node, AGGREGATES) or _is_anonymous_aggregate(node):
             if self.aggregate is None:
                 refuse(node, "an aggregate is not allowed here", "compute it in a subquery in FROM, or ask in HAVING")
@@ -290,7 +288,12 @@ def _in(self: Resolver, node: exp.Expression) -> Term:
     this = self.term(node.this)
     if len(node.expressions) > _LONGEST_LIST:
         refuse(node, f"IN of more than {_LONGEST_LIST} values", "join a table that has them")
-    equal = tuple(compared(node, "=", this, self.term(each)) for each in node.expressions)
+    terms = self.terms(node.expressions)
+    kinds = {this.type.kind, *(each.type.kind for each in terms)}
+    if this.type.kind == "real" and len(terms) > 1 and "numeric" in kinds and "double" not in kinds:
+        # One alone is compared in double precision, several in the type that they have in common.
+        refuse(node, "a list of numerics that real is compared with", "cast each: 0.1::real")
+    equal = tuple(compared(node, "=", this, each) for each in terms)
     found = Call("or", equal, BOOLEAN) if len(equal) > 1 else equal[0]
     return negated(found) if node.args.get("negate") else found
 
@@ -428,15 +431,6 @@ def _word(node: exp.Expression) -> str:
 
 Reader: TypeAlias = Callable[[Resolver, exp.Expression], Term]
 
-# As PostgreSQL calls what is read here.
-_FUNCTIONS = {
-    "abs", "array_agg", "avg", "bool_and", "bool_or", "btrim", "ceil", "ceiling", "char_length", "character_length",
-    "coalesce", "concat", "count", "current_date", "current_time", "current_timestamp", "date_trunc", "every",
-    "floor", "greatest", "least", "left", "length", "localtime", "localtimestamp", "lower", "ltrim", "max", "min",
-    "mod", "now", "nullif", "position", "replace", "round", "row_number", "rtrim", "stddev", "stddev_pop",
-    "stddev_samp", "strpos", "substr", "substring", "sum", "trim", "trunc", "upper", "var_pop", "var_samp",
-    "variance",
-}  # fmt: skip
 AGGREGATES = (
     exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.Stddev, exp.StddevSamp,
     exp.StddevPop, exp.Variance, exp.VariancePop, exp.ArrayAgg, exp.Filter, exp.GroupConcat, exp.AggFunc,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from datetime import UTC, date, datetime
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
+from uuid import UUID
 
 from sqlglot import exp
 
@@ -19,7 +21,9 @@ from millrace.views.types import Type
 LIMITS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 _TIME = re.compile(r"(\d\d?):([0-5]\d)(?::([0-5]\d)(?:\.(\d{0,6}))?)?")
 _DATE = re.compile(r"\d{4}-?\d\d-?\d\d")
-_MOMENT = re.compile(r"\d{4}-?\d\d-?\d\d([ T]\d\d:?\d\d(:?\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?")
+_MOMENT = re.compile(r"\d{4}-?\d\d-?\d\d([ T]\d\d:?\d\d(:?\d\d(\.\d{1,6})?)?( ?(Z|[+-]\d\d(:?\d\d(:?\d\d)?)?))?)?")
+# A hyphen may stand behind any four digits, or none.
+_UUID = re.compile(r"(\{)?([0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}(?(1)\})")
 _ENDLESS = {"infinity": Endless(True), "+infinity": Endless(True), "-infinity": Endless(False)}
 _WORDS = {True: ("t", "true", "yes", "on", "1", "y"), False: ("f", "false", "no", "off", "0", "n")}
 
@@ -44,18 +48,22 @@ def exact(node: exp.Expression, written: str) -> Value:
         refuse(node, f"{written!r} does not read as a numeric that a view can compute with")
     _, digits, exponent = found.as_tuple()
     scale = max(0, -int(exponent))
-    found = found.quantize(Decimal(1).scaleb(-scale))
     whole = max(0, len(digits) + int(exponent))
     if whole + scale > types.MOST_DIGITS:
         refuse(node, f"a number of more than {types.MOST_DIGITS} digits")
-    return Value(found, types.numeric(whole + scale, scale))
+    return Value(_scaled(found, scale), types.numeric(whole + scale, scale))
+
+
+def _scaled(number: Decimal, scale: int) -> Decimal:
+    with localcontext(prec=2 * types.MOST_DIGITS):
+        return number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
 
 
 def text(node: exp.Expression, written: str, type_: Type) -> Value:
     """A quoted literal as a value of a type."""
     try:
         return Value(_read(written, type_), type_)
-    except (ValueError, InvalidOperation, KeyError):
+    except (ValueError, InvalidOperation, KeyError, OverflowError):
         refuse(node, f"{written!r} does not read as {type_}", _HOW.get(type_.kind, ""))
 
 
@@ -81,12 +89,10 @@ def _read(written: str, type_: Type) -> Any:
             raise ValueError(plain)
         if not type_.precision:
             return found
-        rounded = found.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
+        rounded = _scaled(found, type_.scale)
         return rounded if abs(rounded) < Decimal(10) ** (type_.precision - type_.scale) else _bad(plain)
     if type_.kind in ("double", "real"):
-        if "_" in plain:
-            raise ValueError(plain)
-        return float(plain) if type_.kind == "double" else struct.unpack("f", struct.pack("f", float(plain)))[0]
+        return _bad(plain) if "_" in plain else _floating(plain, type_)
     if type_.kind == "boolean":
         return (
             next(truth for truth, words in _WORDS.items() if plain.lower() in words) if _is_word(plain) else _bad(plain)
@@ -105,9 +111,19 @@ def _read(written: str, type_: Type) -> Any:
         return written.rstrip(" ")
     if type_.kind == "time":
         return _time(plain)
-    if type_.kind in ("text", "enum", "uuid"):
-        return written.lower() if type_.kind == "uuid" else written
+    if type_.kind == "uuid":
+        return str(UUID(plain)) if _UUID.fullmatch(plain) else _bad(plain)
+    if type_.kind in ("text", "enum"):
+        return written
     raise ValueError(written)
+
+
+def _floating(plain: str, type_: Type) -> float:
+    found = float(plain) if type_.kind == "double" else struct.unpack("f", struct.pack("f", float(plain)))[0]
+    digits = re.split("[eE]", plain)[0]
+    if (math.isinf(found) and any(map(str.isdigit, plain))) or (not found and re.search("[1-9]", digits)):
+        raise ValueError(plain)  # out of its range
+    return float(found)
 
 
 def _is_word(plain: str) -> bool:
@@ -129,7 +145,7 @@ def _time(plain: str) -> str:
 
 def _moment(plain: str, *, zoned: bool) -> datetime:
     # PostgreSQL rounds what is finer than a microsecond, and knows no 2024-W09.
-    found = datetime.fromisoformat(plain) if _MOMENT.fullmatch(plain) else _bad(plain)
+    found = datetime.fromisoformat(re.sub(" (?=[Z+-])", "", plain)) if _MOMENT.fullmatch(plain) else _bad(plain)
     if (found.tzinfo is not None) != zoned:
         raise ValueError(plain)
     return found.astimezone(UTC) if zoned else found

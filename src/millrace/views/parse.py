@@ -165,7 +165,7 @@ class Reader:
             beside: list[Node] = []
             on = self._on(join, own, side, ctes, beside)
             kind = (join.args.get("kind") or "").upper()
-            if kind not in ("", "INNER", "CROSS", "OUTER"):
+            if kind not in ("", "INNER", "CROSS", "OUTER") or (kind == "OUTER" and not side):
                 refuse(join, f"{join.args['kind']} JOIN is not supported in a view")
             is_asked = bool(join.args.get("on") or join.args.get("using"))
             if is_asked == (kind == "CROSS"):
@@ -303,6 +303,7 @@ class Reader:
         query: Any = node.this if isinstance(node, exp.Exists) else node.args["query"]
         query = query.unnest() if isinstance(query, exp.Subquery) and not query.args.get("alias") else query
         wanted = None if isinstance(node, exp.Exists) else Resolver(around.scope).term(node.this)
+        ordered = _unordered(query, isinstance(node, exp.Exists)) if isinstance(query, exp.Select) else []
         if isinstance(node, exp.In) and anti:
             refuse(
                 node.parent if isinstance(node.parent, exp.Not) else node,
@@ -315,6 +316,8 @@ class Reader:
             inner = self.body(query, around.scope, ctes)
             tree, conditions = inner.tree, inner.outer
             values = self._listed(query, inner, ctes)
+            for by in ordered:
+                Resolver(inner.scope).term(by.this)
         else:
             plain = self.query(query, around.scope, ctes)
             tree, conditions = plain.tree, []
@@ -411,6 +414,22 @@ class Reader:
         counted = limit_of(node)
         ordered = tuple(ordering(each, term(each.this)) for each in order.expressions) if order is not None else ()
         return replace(query, tree=First(query.tree, (), ordered, counted))
+
+
+def _unordered(node: exp.Select, is_exists: bool) -> list[exp.Expression]:
+    """Takes away what changes nothing where only it counts whether rows are there: their order, which is given back,
+    and of EXISTS how many there may be at most."""
+    limit, distinct = node.args.get("limit"), node.args.get("distinct")
+    if node.args.get("offset") or (distinct is not None and distinct.args.get("on")):
+        return []
+    most = limit.expression if isinstance(limit, exp.Limit) else None
+    if is_exists and isinstance(most, exp.Literal) and most.this.isdigit() and int(most.this) > 0:
+        node.set("limit", None)
+    if node.args.get("limit") or has_aggregate(node) or node.args.get("group"):
+        return []
+    order = node.args.get("order")
+    node.set("order", None)
+    return [] if order is None else list(order.expressions)
 
 
 def _is_plain(node: exp.Select) -> bool:

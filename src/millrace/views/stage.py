@@ -12,6 +12,7 @@ from sqlglot import exp
 from millrace.views import spans, types
 from millrace.views.aggregates import Measures, keyed
 from millrace.views.arrange import arranged, filtered, grouped
+from millrace.views.dialect import CALLED
 from millrace.views.expressions import AGGREGATES, Resolver, Scope, folded, settle
 from millrace.views.ordering import limit_of, ordering, position
 from millrace.views.refusal import only, refuse
@@ -67,9 +68,9 @@ class Stage:
         asked = []
         if having is not None:
             asked = [self._regrouped(having.this, each) for each in spans.conditions(resolver, having.this)]
-        order = self._ordered(resolver, terms)
         distinct = self.node.args.get("distinct")
         on = self._distinct_on(distinct, resolver, terms)
+        order = self._ordered(resolver, terms, on)
         self._joined(rows, asked)
         if len(numbered) > 1:
             refuse(self.node, "more than one row_number() is not supported", "number in nested subqueries")
@@ -101,6 +102,8 @@ class Stage:
         for each in self.node.expressions:
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
                 only(each, "this", "table")
+                if isinstance(each, exp.Column):
+                    only(each.this)
                 found += self._star(each)
             elif isinstance(each, exp.Alias):
                 found.append((folded(each.args["alias"]), each.this))
@@ -185,12 +188,12 @@ class Stage:
 
     # order
 
-    def _ordered(self, resolver: Resolver, terms: list[Any]) -> list[Ordered]:
+    def _ordered(self, resolver: Resolver, terms: list[Any], on: tuple[Term, ...]) -> list[Ordered]:
+        """Which row of `on` is the first, its own order does not say: then that may be any."""
         order = self.node.args.get("order")
-        found = []
-        for each in order.expressions if order is not None else []:
-            found.append(ordering(each, self._meant(each.this, resolver, terms)))
-        return found
+        meant = [(each, self._meant(each.this, resolver, terms)) for each in order.expressions] if order else []
+        decides = any(term not in on for _, term in meant)
+        return [Ordered(term, False, False) if decides and term in on else ordering(each, term) for each, term in meant]
 
     def _meant(self, node: exp.Expression, resolver: Resolver, terms: list[Any]) -> Any:
         """In ORDER BY and DISTINCT ON: a place in the list, a name in it, or else an expression of the rows."""
@@ -317,8 +320,16 @@ def _named(node: exp.Expression) -> str:
         return _named(node.this)
     if isinstance(node, exp.Case):
         default = node.args.get("default")
-        if default is None or isinstance(default.unnest(), exp.Literal | exp.Null | exp.Neg):
-            return "case"
-        is_operator = isinstance(default.unnest(), exp.Binary) and not isinstance(default.unnest(), exp.Collate)
-        return "case" if is_operator else _named(default)
+        return "case" if default is None or _is_nameless(default) else _named(default)
     return _CALLED.get(type(node), UNNAMED)
+
+
+_NAMELESS = (exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Not, exp.In, exp.Between, exp.Binary)
+
+
+def _is_nameless(node: Any) -> bool:
+    """Whether nothing in it has a name: a constant, or an operator."""
+    node = node.unnest()
+    while isinstance(node, exp.Cast):
+        node = node.this.unnest()
+    return isinstance(node, _NAMELESS) and not isinstance(node, exp.Collate) and not node.meta.get(CALLED)

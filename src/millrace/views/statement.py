@@ -29,7 +29,11 @@ def parsed(sql: str) -> Any:
     too_deep = Refused("it is nested too deep to be read", instead="put parts of it in WITH")
     try:
         _looked_over(sql)
-        statements = [each for each in sqlglot.parse(sql, read=Written) if each is not None]
+        statements = [
+            each
+            for each in sqlglot.parse(sql, read=Written)
+            if each is not None and not isinstance(each, exp.Semicolon)
+        ]
     except RecursionError:
         raise too_deep from None
     except SqlglotError as error:
@@ -45,6 +49,9 @@ def parsed(sql: str) -> Any:
         refuse(found, "a view is a SELECT")
     if _depth(found) > _DEEPEST:
         raise too_deep
+    for select in found.find_all(exp.Select):
+        if not select.expressions and not isinstance(select.parent, exp.Exists):
+            refuse(select, "a SELECT without columns", "write * for all")
     return found
 
 
@@ -67,7 +74,9 @@ def _looked_over(sql: str) -> None:
         raise Refused("a view is a SELECT", clause=tokens[0].text, place=place(sql, tokens[0].start))
     for token, following in zip(tokens, [*tokens, None][1:], strict=True):
         at = place(sql, token.start)
-        _only_postgresqls(token, following, sql[token.start : token.end + 1], at)
+        written = sql[token.start : token.end + 1]
+        is_below = following is not None and "\n" in sql[token.end + 1 : following.start]
+        _only_postgresqls(token, following, written, at, is_below)
         is_called = following is not None and following.text == "("
         if is_called and token.text.lower() == "date_part":  # for EXTRACT, whose result is a numeric
             raise Refused("date_part is in double precision", clause=token.text, place=at, instead="write EXTRACT")
@@ -78,13 +87,13 @@ def _looked_over(sql: str) -> None:
             raise Refused("a number with letters in it", clause=clause, place=at, instead="write its digits alone")
 
 
-def _only_postgresqls(token: Any, following: Any, written: str, at: tuple[int, int]) -> None:
-    """What other databases write, and the parser understands."""
+def _only_postgresqls(token: Any, following: Any, written: str, at: tuple[int, int], is_below: bool) -> None:
+    """What other databases write, and the parser understands. A text on a line below another goes on with it."""
     is_word = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
     if is_word and token.text in _FOREIGN:
         raise Refused("PostgreSQL has no such operator", clause=written, place=at, instead=_FOREIGN[token.text])
     is_from = following is not None and following.token_type == TokenType.FROM
-    if is_word and is_from and token.text.upper() in ("SELECT", "(", ","):
+    if is_word and is_from and token.text.upper() in ("(", ","):
         raise Refused(
             "it does not read as SQL: a list of columns stands before FROM",
             clause=written,
@@ -92,7 +101,8 @@ def _only_postgresqls(token: Any, following: Any, written: str, at: tuple[int, i
             instead="write * for all",
         )
     is_text = following is not None and following.token_type == TokenType.STRING
-    if is_text and (token.token_type == TokenType.STRING or (is_word and token.text.upper() == "AS")):
+    goes_on = is_below and token.token_type == TokenType.STRING
+    if is_text and not goes_on and (token.token_type == TokenType.STRING or (is_word and token.text.upper() == "AS")):
         reason = "a text in quotes stands where none can be"
         raise Refused(reason, clause=written, place=at, instead="join texts by ||, and put names in double quotes")
 
