@@ -80,10 +80,14 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 def test_a_topic_is_browsed(page: Page, address: str, settings: Settings) -> None:
     log = Log(settings)
     log.topics.create("seen_many", partitions=3)
+    for number in range(21):  # more than one page of the list
+        log.topics.create(f"seen_at_first_{number}", partitions=1)
     with log.writer("seen_many") as writer:
         for number in range(10_000):
             writer.write({"n": number, "city": "Berlin" if number == 4_242 else "Rome"}, key=f"k{number % 7}")
     page.goto(f"{address}/topic")
+    page.get_by_text("1-20 of").wait_for()
+    page.get_by_label("Search", exact=True).fill("seen_m")
     page.get_by_role("row", name="seen_many").get_by_role("cell", name="10,000", exact=True).wait_for()
     page.get_by_role("link", name="seen_many").click()
     page.wait_for_url("**/topic/seen_many")

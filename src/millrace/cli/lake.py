@@ -258,7 +258,8 @@ def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
     from millrace.lakehouse.positions import ends_at
     from millrace.log import Log
 
-    position = int(text) if text.isdecimal() else lsn("--lsn", text, _QUERY)  # a number, as changes have it
+    of_change = text.isdecimal()  # as changes have it: a place, which the version is to have
+    position = int(text) if of_change else lsn("--lsn", text, _QUERY)
     note = table.note()
     topics = {} if note is None else moments.topics_of(note)
     if len(topics) != 1:
@@ -266,7 +267,7 @@ def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
         raise UsageInvalid(reason=reason, command=_QUERY)
     (outside,) = topics
     log, topic = Log(settings), settings.unnamed(outside) or outside
-    ends = ends_at(log, topic, position, marked(log, topic))
+    ends = ends_at(log, topic, position, marked(log, topic), itself=of_change)
     return moments.that_holds(table, outside, ends, f"LSN {text}")
 
 

@@ -30,12 +30,14 @@ def add(watch: Watch) -> None:
         with framed(watch, "/topic", ("Topics", "/topic")):
             trouble = Trouble()
             none = empty("There are no topics yet", "What to do: `millrace topic create NAME`, or run an app")
+            search = ui.input("Search").props("clearable dense")
             listed = table(
                 ("topic", "partitions", "records", "in the app"),
                 "topic",
                 numbers=("partitions", "records"),
                 linked="/topic/",
             )
+            search.bind_value_to(listed, "filter")
             none.set_visibility(False)
 
         async def refresh() -> None:

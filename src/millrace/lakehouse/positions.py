@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 _FIRST = ("first", "first_in_data_collection", "true", "last_in_data_collection", "last")
 
 
-def ends_at(log: Log, topic: str, lsn: int, marked: int = 0) -> dict[int, int]:
-    """By partition, the next offset after all that was committed up to there. The whole topic is read. `marked` is up
-    to where its capture says that everything is there.
+def ends_at(log: Log, topic: str, lsn: int, marked: int = 0, *, itself: bool = False) -> dict[int, int]:
+    """By partition, the next offset after all that was committed by then: what stands at that very place was not, and
+    counts only with `itself`. The whole topic is read. `marked` is up to where its capture says that everything is
+    there.
 
     A change stands in the log before its transaction's commit, and in the topic behind it. So nothing that was
     committed by then comes after the last change from before. Where the topic was compacted, that one may be gone; the
@@ -39,7 +40,7 @@ def ends_at(log: Log, topic: str, lsn: int, marked: int = 0) -> dict[int, int]:
             continue
         newest = max(newest or 0, place)
         snapshot = source.get("snapshot") in _FIRST
-        if place <= lsn or (snapshot and record.partition not in changed):
+        if place < lsn + itself or (snapshot and record.partition not in changed):
             found[record.partition] = record.offset + 1
             after.add(record.partition)
         if not snapshot:
