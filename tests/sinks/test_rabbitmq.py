@@ -184,7 +184,7 @@ def test_a_queue_that_is_deleted_is_made_anew_and_nothing_is_refused(
     assert not mine.refused
 
 
-@pytest.mark.turn(0, 2)
+@pytest.mark.turn(1, 2)
 def test_the_server_is_killed_in_the_middle_of_an_epoch(
     writing: Callable[..., Writing], spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
