@@ -3,13 +3,15 @@ them. The ledger is a file: what a queue holds is gone when a worker has it."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from millrace.errors import SinkTargetUnfit, SinkUnreachable
 from millrace.failpoint import FailPoint
-from millrace.queues.connection import FORBIDDEN, LOCKED, UNLIKE, client, code_of, connect, reason_of
+from millrace.queues.connection import FORBIDDEN, LOCKED, MISSING, UNLIKE, client, code_of, connect, reason_of
 from millrace.sinks.contract import Feed, Refuse, Writer
 from millrace.sinks.ledger import Epoch, FileLedger, due
 from millrace.sinks.messages import messages
@@ -17,6 +19,9 @@ from millrace.sinks.rabbitmq import RabbitMQ
 from millrace.sinks.rabbitmq_publishing import Publishing, told
 from millrace.sinks.tasks import refused_in_tasks
 
+# RabbitMQ writes down up to a second later which files are a new quorum queue's. Killed before that, it has forgotten
+# what it confirmed, and the queue never answers again.
+WRITTEN_DOWN_S = 1.5
 _REMEDIES = {
     UNLIKE: "name its arguments (arguments={…}), or another queue; it must be durable",
     FORBIDDEN: "let the user configure and write it",
@@ -46,7 +51,10 @@ class RabbitMQWriter(Writer):
         with told(sink):
             connection = connect(self._url)
             try:
+                is_new = not _is_there(connection, sink.queue)
                 connection.channel().queue_declare(sink.queue, durable=True, arguments=dict(sink.arguments))
+                if is_new:
+                    time.sleep(WRITTEN_DOWN_S)
             except client().exceptions.ChannelClosedByBroker as error:
                 reason, remedy = reason_of(error), _REMEDIES.get(code_of(error) or 0)
                 if remedy is None:
@@ -57,3 +65,13 @@ class RabbitMQWriter(Writer):
             finally:
                 if connection.is_open:
                     connection.close()
+
+
+def _is_there(connection: Any, queue: str) -> bool:
+    try:
+        connection.channel().queue_declare(queue, passive=True)
+    except client().exceptions.ChannelClosedByBroker as error:
+        if code_of(error) == MISSING:
+            return False
+        raise
+    return True
