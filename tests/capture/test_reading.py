@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from millrace.capture import printed, reading, types
 from millrace.capture.database import CapturedTable, Column
 from millrace.errors import RowUnreadable, TableChanged
+from millrace.model.latest import without
 from tests.rotation import todays
 
 ROWS = 300
@@ -255,6 +256,20 @@ def test_rows_of_other_shapes_are_filled_or_refused(spark: SparkSession) -> None
     assert pair.after.asDict() == found[0]
 
     strange = '{"id":4,"name":"a","new":1}'
+    # Of a table narrowed to some columns, rows say the same with the others and without them.
+    for wanted in ([], ["title"], ["name"], ["five"], ["title", "five"]):
+        narrow, left_out = reading.narrowed(known, wanted)
+        assert ("gone" in left_out, "name" in left_out) == (True, not {"title", "name"} & {*wanted})
+        less = [without(row, left_out) for row in rows]
+        both = frame(spark, rows + less).select(F.col("row").alias("after"))
+        pairs = reading.structs(both, narrow, "after", left_out=left_out).collect()
+        told = [{name: pair.after[name] for name in wanted} for pair in pairs]
+        for whole, row in zip(told[: len(rows)], found, strict=True):
+            assert whole == {name: row[name] for name in wanted}
+        assert told[len(rows) :] == told[: len(rows)]
+        changed = frame(spark, [without(strange, left_out)]).select(F.col("row").alias("after"))
+        with pytest.raises(PySparkException, match=r'MR-TABLE-CHANGED public.t \["id",("name",)?"new"\]'):
+            reading.structs(changed, narrow, "after", left_out=left_out).collect()
     with pytest.raises(PySparkException, match=r'MR-TABLE-CHANGED public.t \["id","name","new"\]'):
         reading.typed(frame(spark, [strange]), known).collect()
     with pytest.raises(TableChanged, match='"new"'):

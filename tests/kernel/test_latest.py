@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -19,7 +20,7 @@ from millrace.errors import KernelAbsent
 from millrace.kernel.calling import operator
 from millrace.log import Log
 from millrace.model import Change, LatestByKey, Signed
-from millrace.model.latest import unavailable_forms
+from millrace.model.latest import unavailable_forms, without
 from millrace.testing.checkpoints import forget_commit
 from tests.command import until
 from tests.model.histories import BROKEN, TOPICS, History
@@ -60,14 +61,14 @@ def by_key(rows: list[Signed]) -> dict[tuple[str, str | None], list[Signed]]:
 class Stream:
     """A query over the files of a folder whose epochs' rows are kept; it can be started again from its checkpoint."""
 
-    def __init__(self, spark: SparkSession, folder: Path, net: bool) -> None:
-        self.spark, self.folder, self.net = spark, folder, net
+    def __init__(self, spark: SparkSession, folder: Path, net: bool, left_out: dict[str, list[str]]) -> None:
+        self.spark, self.folder, self.net, self.left_out = spark, folder, net, left_out
         self.rows: dict[int, list[Signed]] = {}
 
     def run(self) -> None:
         files = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.folder / "in"))
         query: StreamingQuery = (
-            kernel.latest_by_key(decoded(files), net=self.net)
+            kernel.latest_by_key(decoded(files), net=self.net, left_out=self.left_out)
             .writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
             .outputMode("append")
             .foreachBatch(self._keep)
@@ -80,21 +81,24 @@ class Stream:
         self.rows[epoch] = [signed(row) for row in rows.collect()]
 
 
-@pytest.mark.parametrize(("seed", "net"), [(11, False), (12, True)])
+@pytest.mark.parametrize(
+    ("seed", "net", "left_out"), [(11, False, {}), (12, True, {}), (15, True, {TOPICS[0]: ["id", "bytes", "map", "n"]})]
+)
 def test_a_stream_gives_what_the_model_gives_epoch_by_epoch(
-    spark: SparkSession, tmp_path: Path, seed: int, net: bool
+    spark: SparkSession, tmp_path: Path, seed: int, net: bool, left_out: dict[str, list[str]]
 ) -> None:
     history = History(seed).grown(330)
     epochs = history.epochs(120)
     # Records of before, should they come once more, with content by which it would show that they were taken.
-    whole = LatestByKey()
+    whole = LatestByKey(left_out=left_out)
     whole.apply(history.changes)
     epochs.append([Change(*key, envelope("u", "{}"), held.partition, held.offset) for key, held in whole.state.items()])
-    model = LatestByKey(net=net)
+    model = LatestByKey(net=net, left_out=left_out)
     expected = [model.apply(epoch) for epoch in epochs]
     assert len(epochs) > 5
-    assert model.table() == history.rows()
-    stream = Stream(spark, tmp_path, net)
+    rows = {key: without(row, left_out.get(key[0], ())) for key, row in history.rows().items()}
+    assert model.table() == rows
+    stream = Stream(spark, tmp_path, net, left_out)
     half = len(epochs) // 2
     for number, epoch in enumerate(epochs[:half]):
         write(tmp_path / "in", number, epoch)
@@ -105,8 +109,8 @@ def test_a_stream_gives_what_the_model_gives_epoch_by_epoch(
         write(tmp_path / "in", number, epoch)
     stream.run()
     assert Counter(again) == Counter(stream.rows[half - 1])
-    for number, rows in enumerate(expected):
-        assert by_key(stream.rows[number]) == by_key(rows), f"epoch {number}"
+    for number, told in enumerate(expected):
+        assert by_key(stream.rows[number]) == by_key(told), f"epoch {number}"
 
 
 def test_a_batch_is_the_table_as_of_now(spark: SparkSession, tmp_path: Path) -> None:
@@ -165,9 +169,11 @@ def test_rare_records_are_taken_as_the_model_takes_them(spark: SparkSession, tmp
     records = decoded(spark.read.schema(SCHEMA).json(str(tmp_path / "in")))
     for net in (False, True):
         for given in (placeholder, f"hex:{placeholder.encode().hex()}", "other"):
-            expected = LatestByKey(net=net, placeholder=given).apply(epoch)
-            found = [signed(row) for row in kernel.latest_by_key(records, net=net, placeholder=given).collect()]
-            assert by_key(found) == by_key(expected), (net, given)
+            for names in ([], ["b"], ["a", "new"], ["a", "b", "new"]):
+                told: dict[str, Any] = {"net": net, "placeholder": given, "left_out": {"t": names}}
+                expected = LatestByKey(**told).apply(epoch)
+                found = [signed(row) for row in kernel.latest_by_key(records, **told).collect()]
+                assert by_key(found) == by_key(expected), told
 
 
 def envelope(op: str, after: str) -> bytes:

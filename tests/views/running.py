@@ -117,8 +117,7 @@ class Flow:
         own, log = self.spark.newSession(), self.shop.captures.log
         viewing.suit(own)
         sources = [source_of(each, log, "fuzz") for each in reads]
-        timed = any(plan.is_timed for plan in self.plans)
-        changes, found = viewing.signed(own, view, sources, log, timed=timed)
+        changes, found = viewing.signed(own, view, sources, log, self.plans)
         chain = together(self.plans, changes, found)
 
         def taken(rows: DataFrame, number: int) -> None:

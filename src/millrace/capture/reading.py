@@ -7,7 +7,8 @@ means that there is null. Debezium's own ways to write a value (days, microsecon
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millrace.capture import values
@@ -55,18 +56,34 @@ def typed(frame: DataFrame, table: CapturedTable, row: str = "row") -> DataFrame
     return parsed.select(*_columns(F.col(quoted(_PARSED + row)), table), *kept)
 
 
-def structs(frame: DataFrame, table: CapturedTable, *rows: str) -> DataFrame:
-    """The frame with these JSON columns as structs of the table's columns; null stays null."""
+def narrowed(table: CapturedTable, wanted: Collection[str]) -> tuple[CapturedTable, tuple[str, ...]]:
+    """The table with its key, these columns, and whichever had a name of theirs before; and all other names that its
+    rows have known: without them, rows say the same."""
+    names = {*table.key, *wanted} or {table.columns[0].name}
+    kept: tuple[TableColumn, ...] = ()
+    while len(kept) < len(found := tuple(each for each in table.columns if names & {each.name, *each.was})):
+        kept = found
+        names |= {name for each in kept for name in (each.name, *each.was)}
+    known = [name for each in table.columns for name in (each.name, *each.was)]
+    known += [name for shape in table.shapes for name in shape]
+    left_out = tuple(name for name in dict.fromkeys(known) if name not in names)
+    shapes = dict.fromkeys(tuple(name for name in shape if name in names) for shape in table.shapes)
+    return replace(table, columns=kept, shapes=tuple(shapes)), left_out
+
+
+def structs(frame: DataFrame, table: CapturedTable, *rows: str, left_out: Collection[str] = ()) -> DataFrame:
+    """The frame with these JSON columns as structs of the table's columns; null stays null. Of a narrowed table, rows
+    may have what is `left_out` of it, or not."""
     from pyspark.sql import functions as F
 
-    parsed = _parsed(frame, table, *rows)
+    parsed = _parsed(frame, table, *rows, left_out=left_out)
     made = {row: F.struct(*_columns(F.col(quoted(_PARSED + row)), table)) for row in rows}
     return parsed.withColumns(
         {row: F.when(F.col(quoted(row)).isNotNull(), struct) for row, struct in made.items()}
     ).drop(*(_PARSED + row for row in rows))
 
 
-def _parsed(frame: DataFrame, table: CapturedTable, *rows: str) -> DataFrame:
+def _parsed(frame: DataFrame, table: CapturedTable, *rows: str, left_out: Collection[str] = ()) -> DataFrame:
     """The frame and, for each JSON column, a struct of `row` (wire types) and `keys` (its names), which were checked.
 
     In steps of their own, or Spark would parse the JSON once for every column.
@@ -83,7 +100,9 @@ def _parsed(frame: DataFrame, table: CapturedTable, *rows: str) -> DataFrame:
     for row in rows:
         text = F.col(quoted(row))
         parts = [F.from_json(text, ddl, {"columnNameOfCorruptRecord": _CORRUPT}).alias("row")]
-        parts += [F.json_object_keys(text).alias("keys")] if table.shapes else []
+        keys = F.json_object_keys(text)
+        keys = F.array_except(keys, F.array(*map(F.lit, left_out))) if left_out else keys
+        parts += [keys.alias("keys")] if table.shapes else []
         steps = steps.withColumn(_PARSED + row, F.struct(*parts))
     return steps.withColumns({_PARSED + row: _understood(steps, table, row) for row in rows})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -72,6 +72,11 @@ class TableSource:
         """What of its columns a checkpoint depends on: rows are kept as text, so columns may come and go."""
         kind = "changes" if isinstance(self.readable, Changes) else "table"
         return f"{kind} keyed by {', '.join(self.captured.key)}"
+
+    def narrowed(self, wanted: Collection[str]) -> tuple[TableSource, tuple[str, ...]]:
+        """The table with these columns of its rows, and what can be left out of them."""
+        captured, left_out = reading.narrowed(self.captured, wanted)
+        return replace(self, captured=captured), left_out
 
     def stream(
         self, spark: SparkSession, clocks: Path | None = None, once: bool = False, *, versioned: bool = False

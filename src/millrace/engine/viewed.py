@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -51,6 +51,11 @@ class ViewedSource:
     def recorded(self) -> str:
         """What of its columns a checkpoint depends on: all of them, as their rows are kept as text."""
         return ", ".join(f"{name} {types.spark(type_)}" for name, type_ in self.columns)
+
+    def narrowed(self, wanted: Collection[str]) -> tuple[ViewedSource, tuple[str, ...]]:
+        """The view with these columns and no others, and the names of those."""
+        kept = tuple(each for each in self.columns if each[0] in wanted) or self.columns[:1]
+        return replace(self, columns=kept), tuple(each[0] for each in self.columns if each not in kept)
 
     def row(self, text: Column) -> Column:
         """The columns of a row's JSON."""

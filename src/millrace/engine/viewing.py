@@ -7,7 +7,8 @@ topics and streams pass it. An epoch ends where transactions of the captured dat
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def rows(
 ) -> DataFrame:
     """The view's columns and DIFF: of each key that changed in an epoch one row, +1, or if it is gone -1."""
     note(f"view {view.known_as} by {', '.join(view.key)}: {plan}", "")
-    changes, tables = signed(spark, view, sources, log, clocks, once, timed=plan.is_timed)
+    changes, tables = signed(spark, view, sources, log, [plan], clocks, once)
     made = chain(plan, changes, tables)
     return made.only(plan.output, by=view.key, into=_SHOWN).table(_SHOWN)
 
@@ -85,13 +86,15 @@ def signed(
     view: View,
     sources: Sequence[AnySource],
     log: Log,
+    plans: Sequence[Plan],
     clocks: Path | None = None,
     once: bool = False,
-    timed: bool = False,
 ) -> tuple[DataFrame, Tables]:
-    """Signed rows of all that a view reads, and where each table's columns are in them, by its name in the SQL. Of a
-    view that changes as time passes, the time too: an event each second."""
+    """Signed rows of all that a view reads, and where each table's columns are in them, by its name in the SQL: those
+    that its plans need, and no other is kept. Of a view that changes as time passes, the time too: an event each
+    second."""
     install(spark)
+    timed = any(plan.is_timed for plan in plans)
     names: dict[Any, str] = dict(zip(view.reads, view.names, strict=True))
     changing = [source for source in sources if not isinstance(source, Source)]
     events = [source for source in sources if isinstance(source, Source)]
@@ -103,12 +106,15 @@ def signed(
         records = records.unionByName(_as_records(each, each.stream(spark, clocks, once)))
     for tick in ticks:
         records = records.unionByName(_records_of(_CLOCK, tick.select(F.col("ms").cast("string").alias("value"))))
-    latest = kernel.latest_by_key(records, net=True)
+    wanted = _wanted(plans)
+    narrowed = {source.outside: source.narrowed(wanted[names[source.readable]]) for source in changing}
+    left_out = {outside: unread for outside, (_, unread) in narrowed.items()}
+    latest = kernel.latest_by_key(records, net=True, left_out=left_out)
     frame = _understood(latest, view, changing).select("topic", "row", F.col(TABLE_DIFF).alias(DIFF))
     tables: dict[str, tuple[Column, Mapping[str, Column]]] = {}
     for place, source in enumerate(sources):
         slot, own = f"__t{place}", F.col("topic") == _topic(source)
-        frame, columns = _slotted(frame, slot, own, source)
+        frame, columns = _slotted(frame, slot, own, *narrowed.get(source.outside, (source, ())))
         tables[names[source.readable]] = (own, {name: F.col(slot)[name] for name in columns})
     if timed:
         tables[CLOCK] = (F.col("topic") == _CLOCK, {"now": F.timestamp_millis(F.col("row").cast("long"))})
@@ -155,11 +161,21 @@ def _topic(source: AnySource) -> str:
     return f"{_EVENTS}{source.outside}" if isinstance(source, Source) else source.outside
 
 
-def _slotted(frame: DataFrame, slot: str, own: Column, source: AnySource) -> tuple[DataFrame, list[str]]:
+def _wanted(plans: Sequence[Plan]) -> Mapping[str, set[str]]:
+    """The columns that are read of each table, by its name in the SQL."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for each in (each for plan in plans for each in plan.inputs):
+        found[each.relation] |= {name for name, _, _ in each.columns}
+    return found
+
+
+def _slotted(
+    frame: DataFrame, slot: str, own: Column, source: AnySource, left_out: Collection[str]
+) -> tuple[DataFrame, list[str]]:
     """With a column that has the source's rows as structs, and is null in others'."""
     text = F.when(own, F.col("row"))
     if isinstance(source, TableSource):
-        made = reading.structs(frame.withColumn(slot, text), source.captured, slot)
+        made = reading.structs(frame.withColumn(slot, text), source.captured, slot, left_out=left_out)
         return made, [column.name for column in source.captured.columns]
     if isinstance(source, ViewedSource):
         return frame.withColumn(slot, F.when(own, source.row(text))), [name for name, _ in source.columns]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,11 +18,18 @@ UNFILLED = "the database left out the unchanged value of "
 _WRAPPED_KEY = r'(?s)^\{"schema":\{.*\},"payload":(.*)\}$'
 
 
-def latest_by_key(records: DataFrame, *, net: bool = False, placeholder: str = UNAVAILABLE) -> DataFrame:
+def latest_by_key(
+    records: DataFrame,
+    *,
+    net: bool = False,
+    placeholder: str = UNAVAILABLE,
+    left_out: Mapping[str, Sequence[str]] | None = None,
+) -> DataFrame:
     """Signed rows of the tables whose records these are, in the columns of Spark's Kafka source.
 
     A stream goes through the state of each (topic, key); a batch is taken from its first record on. With `net`, a key
-    that changed several times in one epoch gives at most the row it had and the row it has.
+    that changed several times in one epoch gives at most the row it had and the row it has. Rows of a topic are kept
+    and told without the columns that are `left_out` of it, whose changes are none.
 
     Columns: topic, key, row (JSON text of the row's columns), __diff (+1 came, -1 went), op (c, r, u, d or tombstone),
     partition, offset, timestamp (of the record), changed_at (in the database), lsn (PostgreSQL's), error, value. What
@@ -28,8 +37,9 @@ def latest_by_key(records: DataFrame, *, net: bool = False, placeholder: str = U
     """
     spark = records.sparkSession
     kernel = operator(spark, "LatestByKey")
+    columns = {topic: [*names] for topic, names in (left_out or {}).items()}
     work = kernel.stream if records.isStreaming else kernel.batch
-    return _named(DataFrame(work(prepared(records)._jdf, net, placeholder), spark))
+    return _named(DataFrame(work(prepared(records)._jdf, net, placeholder, columns), spark))
 
 
 def latest_rows(records: DataFrame, *, placeholder: str = UNAVAILABLE) -> DataFrame:

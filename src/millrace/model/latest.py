@@ -5,6 +5,7 @@
   a record that is not above the last applied one of its key is a repeat, and ignored.
 - c, r and u put the row there, whatever `before` says; d and a tombstone take it away, and all that is held of it.
 - A column that the database left out of an update, because it is large and did not change, keeps the text that it has.
+- Of a topic, columns that nobody asks for can be left out: its rows are without them, and so are its changes.
 - What cannot be understood comes out as an error, and changes nothing.
 """
 
@@ -14,7 +15,7 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -55,8 +56,11 @@ class Held(NamedTuple):
 class LatestByKey:
     """With `net`, an epoch gives for each key at most the row that it had before and the row that it has after."""
 
-    def __init__(self, net: bool = False, placeholder: str = UNAVAILABLE) -> None:
+    def __init__(
+        self, net: bool = False, placeholder: str = UNAVAILABLE, left_out: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self.net = net
+        self.left_out = left_out or {}
         self.unavailable = unavailable_forms(placeholder)
         self.state: dict[tuple[str, str | None], Held] = {}
 
@@ -86,6 +90,7 @@ class LatestByKey:
         envelope = Envelope("tombstone") if change.value is None else read(change.value)
         row, error = envelope.after, envelope.error or self._misplaced(change, held)
         if row and not error:
+            row = without(row, self.left_out.get(change.topic, ()))
             row, error = self._filled(envelope, row, held)
         if error:
             return [_signed(change, envelope, None, None, error)]
@@ -158,11 +163,12 @@ def read(value: bytes) -> Envelope:
 
 
 class Member(NamedTuple):
-    """The text of a value, and where in the object's text it stands."""
+    """The text of a value, and where in the object's text it and its name stand."""
 
     text: str
     start: int
     end: int
+    named: int
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -179,13 +185,22 @@ def members(text: str) -> dict[str, Member]:
     found: dict[str, Member] = {}
     place = _after(text, text.index("{") + 1)
     while text[place] != "}":
+        named = place
         name, place = _JSON.raw_decode(text, place)
         start = _after(text, _after(text, place) + 1)
         _, end = _JSON.raw_decode(text, start)
-        found[name] = Member(text[start:end], start, end)
+        found[name] = Member(text[start:end], start, end, named)
         place = _after(text, end)
         place = _after(text, place + 1) if text[place] == "," else place
     return found
+
+
+def without(row: str, names: Sequence[str]) -> str:
+    """The row without these columns; the others as they were written."""
+    if not names:
+        return row
+    kept = [row[each.named : each.end] for name, each in members(row).items() if name not in names]
+    return f"{{{','.join(kept)}}}"
 
 
 def _after(text: str, place: int) -> int:

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.invoke.MethodHandles;
@@ -14,6 +15,7 @@ import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -32,7 +34,7 @@ final class Envelope {
 
   private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
 
-  /** A column whose value the database left out: its name and the place of the placeholder in the value. */
+  /** A column whose value the database left out: its name and the place of the placeholder in the image. */
   static final class Gap {
     final String column;
     final int start;
@@ -51,19 +53,29 @@ final class Envelope {
   String op;
   /** What is wrong with it; null when it can be applied. */
   String error;
-  /** The place of the row after the change, in the value; 0 and 0 where there is none. */
+  /** What has the row after the change: the value, or what was taken from it without some columns. */
+  byte[] image;
+  /** The row's place in the image; 0 and 0 where there is none. */
   int afterStart;
   int afterEnd;
-  /** In the order in which they stand in the value; mostly empty. */
+  /** In the order in which they stand in the image; mostly empty. */
   final List<Gap> gaps = new ArrayList<>();
   /** When the database changed the row, and its log sequence number; null where the source does not say. */
   Long changedAtUs;
   Long lsn;
 
   private boolean hasImage;
+  private Set<String> leftOut = Set.of();
+  private byte[] value;
+  private final ByteArrayOutputStream chosen = new ByteArrayOutputStream();
 
   Envelope(Unavailable unavailable) {
     this.unavailable = unavailable;
+  }
+
+  /** Columns of the rows to come that nobody asks for: their rows are without them. */
+  void leaveOut(Set<String> columns) {
+    leftOut = columns;
   }
 
   void tombstone() {
@@ -71,8 +83,9 @@ final class Envelope {
     op = TOMBSTONE;
   }
 
-  void read(byte[] value) {
+  void read(byte[] given) {
     clear();
+    value = image = given;
     if (!looksLikeAnObject(value) || !(isAscii(value) || UTF8String.fromBytes(value).isValid())) {
       refuse();
       return;
@@ -178,18 +191,47 @@ final class Envelope {
       parser.skipChildren();
       return;
     }
-    int start = (int) parser.currentTokenLocation().getByteOffset();
-    for (String column; (column = parser.nextFieldName()) != null;) {
-      token = parser.nextToken();
-      if (token == JsonToken.VALUE_STRING) {
-        if (unavailable.at(parser)) gaps.add(new Gap(column, tokenStart(parser), place(parser)));
-      } else if (token == JsonToken.START_ARRAY || token == JsonToken.START_OBJECT) {
-        int from = tokenStart(parser);
-        if (unavailable.at(parser)) gaps.add(new Gap(column, from, place(parser)));
-      }
+    if (!leftOut.isEmpty()) {
+      without(parser);
+      return;
     }
+    int start = tokenStart(parser);
+    for (String column; (column = parser.nextFieldName()) != null;) {
+      gap(parser, column, 0);
+    }
+    image = value;
     afterStart = start;
     afterEnd = place(parser);
+  }
+
+  /** The row of the columns that are asked for, each as it was written. */
+  private void without(JsonParser parser) throws IOException {
+    chosen.reset();
+    chosen.write('{');
+    for (String column; (column = parser.nextFieldName()) != null;) {
+      int start = tokenStart(parser);
+      if (leftOut.contains(column)) {
+        parser.nextToken();
+        parser.skipChildren();
+      } else {
+        if (chosen.size() > 1) chosen.write(',');
+        gap(parser, column, chosen.size() - start);
+        parser.finishToken();
+        chosen.write(value, start, place(parser) - start);
+      }
+    }
+    chosen.write('}');
+    image = chosen.toByteArray();
+    afterEnd = image.length;
+  }
+
+  /** Reads a column's value to its end, and notes it if the database left it out; by so much its place is another. */
+  private void gap(JsonParser parser, String column, int shift) throws IOException {
+    JsonToken token = parser.nextToken();
+    if (token == JsonToken.VALUE_STRING || token == JsonToken.START_ARRAY || token == JsonToken.START_OBJECT) {
+      int start = tokenStart(parser);
+      if (unavailable.at(parser)) gaps.add(new Gap(column, start + shift, place(parser) + shift));
+    }
   }
 
   private void source(JsonParser parser, JsonToken token) throws IOException {

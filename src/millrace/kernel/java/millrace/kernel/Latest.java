@@ -48,9 +48,9 @@ final class Latest {
   }
 
   private void replace(LogRecord record) {
-    byte[] row = Arrays.copyOfRange(record.getValue(), envelope.afterStart, envelope.afterEnd);
+    byte[] row = Arrays.copyOfRange(envelope.image, envelope.afterStart, envelope.afterEnd);
     if (!envelope.gaps.isEmpty()) {
-      row = filled(record.getValue());
+      row = filled(envelope.image);
       if (row == null) {
         List<String> columns = new ArrayList<>();
         for (Envelope.Gap gap : envelope.gaps) columns.add(gap.column);
@@ -67,7 +67,7 @@ final class Latest {
    * The row with what the database left out taken from the row held; null if that does not have it. Only an update
    * leaves out what was there: a created row with a gap got a new key, and what is held under that was another row.
    */
-  private byte[] filled(byte[] value) {
+  private byte[] filled(byte[] image) {
     if (held == null || !envelope.op.equals("u")) return null;
     byte[][] columns = new byte[envelope.gaps.size()][];
     int length = envelope.afterEnd - envelope.afterStart;
@@ -82,13 +82,13 @@ final class Latest {
     int to = 0;
     for (int place = 0; place < columns.length; place++) {
       Envelope.Gap gap = envelope.gaps.get(place);
-      System.arraycopy(value, from, row, to, gap.start - from);
+      System.arraycopy(image, from, row, to, gap.start - from);
       to += gap.start - from;
       System.arraycopy(columns[place], 0, row, to, columns[place].length);
       to += columns[place].length;
       from = gap.end;
     }
-    System.arraycopy(value, from, row, to, envelope.afterEnd - from);
+    System.arraycopy(image, from, row, to, envelope.afterEnd - from);
     return row;
   }
 

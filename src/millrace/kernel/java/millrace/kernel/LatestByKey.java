@@ -2,6 +2,7 @@ package millrace.kernel;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.api.java.function.FlatMapGroupsFunction;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -28,13 +29,15 @@ public final class LatestByKey {
   static final class Processor extends Keeper<RecordKey, LogRecord, SignedRow> {
     private final boolean net;
     private final Unavailable unavailable;
+    private final LeftOut leftOut;
     private transient Envelope envelope;
     private transient ValueState<HeldRow> state;
 
-    Processor(boolean net, Unavailable unavailable) {
+    Processor(boolean net, Unavailable unavailable, LeftOut leftOut) {
       super("{\"operator\": \"table\"}");
       this.net = net;
       this.unavailable = unavailable;
+      this.leftOut = leftOut;
     }
 
     @Override
@@ -46,6 +49,7 @@ public final class LatestByKey {
     @Override
     public Iterator<SignedRow> handleInputRows(RecordKey key, Iterator<LogRecord> records, TimerValues timers) {
       if (RecordKey.ofEvents(key)) return records.map(record -> SignedRow.event(key, record));
+      envelope.leaveOut(leftOut.of(key));
       Latest latest = new Latest(key, state.get(), net, envelope);
       LogRecord only = records.next();
       if (records.hasNext()) {
@@ -68,15 +72,20 @@ public final class LatestByKey {
   }
 
   /** Update is what real-time mode asks for; a query in append mode takes it as well. */
-  public static Dataset<Row> stream(Dataset<Row> records, boolean net, String placeholder) {
-    Processor processor = new Processor(net, new Unavailable(placeholder));
+  public static Dataset<Row> stream(
+      Dataset<Row> records, boolean net, String placeholder, Map<String, List<String>> leftOut) {
+    Processor processor = new Processor(net, new Unavailable(placeholder), new LeftOut(leftOut));
     return grouped(records).transformWithState(processor, TimeMode.None(), OutputMode.Update(), SIGNED).toDF();
   }
 
-  public static Dataset<Row> batch(Dataset<Row> records, boolean net, String placeholder) {
+  public static Dataset<Row> batch(
+      Dataset<Row> records, boolean net, String placeholder, Map<String, List<String>> given) {
     Unavailable unavailable = new Unavailable(placeholder);
+    LeftOut leftOut = new LeftOut(given);
     FlatMapGroupsFunction<RecordKey, LogRecord, SignedRow> changes = (key, sorted) -> {
-      Latest latest = new Latest(key, null, net, new Envelope(unavailable));
+      Envelope envelope = new Envelope(unavailable);
+      envelope.leaveOut(leftOut.of(key));
+      Latest latest = new Latest(key, null, net, envelope);
       while (sorted.hasNext()) latest.apply(sorted.next());
       return latest.changes().iterator();
     };
