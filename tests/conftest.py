@@ -13,6 +13,7 @@ import pytest
 from millrace import config, local
 from millrace.config import Settings
 from tests import debian
+from tests.failed import pytest_runtest_logreport as pytest_runtest_logreport
 from tests.lakehouse.buckets import in_bucket
 from tests.rotation import is_turn
 from tests.shop import Shop, opened
