@@ -1,6 +1,7 @@
 """A view over two captured tables: how fresh it is, and what a change costs when the tables grow.
 
     python -m bench.views [--sizes 10000,100000,1000000] [--rates 100,1000] [--seconds 20] [--burst 20000]
+        [--warm-up 60]
     python -m bench.views --mode realtime [--epoch "60 seconds"] [--sizes 10000] [--rates 100] [--seconds 120]
         [--warm-up 130]
 
@@ -18,9 +19,12 @@ A rate that is not held, because it was not written or because not everything wa
 what was measured until then. Whatever ends a size early is told in `failed`, beside what was measured before; the exit
 code is then 1.
 
+A JVM that has just started has yet to compile what an epoch takes. So changes come at the first of the rates for a
+minute before freshness counts; what it was in that minute is told beside it, as `young_ms`.
+
 In real time only freshness is measured, of tentative rows, ends of epochs included. It begins with forty epochs of a
-second, which then double up to its own, in a JVM that has yet to compile what an epoch's end takes: so changes come at
-the first of the rates for so long, and do not count. `fresh` is 250 ms over the worst p99 on a WebSocket.
+second, which then double up to its own: changes that do not count come for so long. `fresh` is 250 ms over the worst
+p99 on a WebSocket.
 
 How quickly rows are pulled, and changes pushed to many, is what `bench.serving` measures; `make bench-views` runs it
 too.
@@ -61,6 +65,7 @@ REGIONS, CUSTOMERS = 50, 1_000
 WARM = 2_000
 PER_TRANSACTION, PEER_TRANSACTIONS = 100, 20
 OWN_WRITES = 20
+WARM_UP_S = 60.0
 LOOK_S = 0.004
 WAYS = ("store", "http", "websocket")
 SQL = """SELECT c.region, count(*) AS orders, sum(o.amount) AS total
@@ -238,7 +243,15 @@ def not_held(rate: int, found: dict[str, Any]) -> str:
     return f"not held: {rate}/s ({found['written_per_s']}/s written{unseen})"
 
 
-def measured(told: dict[str, Any], settings: Settings, rows: int, rates: list[int], seconds: float, burst: int) -> None:
+def measured(
+    told: dict[str, Any],
+    settings: Settings,
+    rows: int,
+    rates: list[int],
+    seconds: float,
+    burst: int,
+    warm_up_s: float,
+) -> None:
     bench, began = Bench(settings, rows), time.monotonic()
     told["alone_per_s"] = alone(bench.url)
     with bench.command("run") as process:
@@ -247,10 +260,7 @@ def measured(told: dict[str, Any], settings: Settings, rows: int, rates: list[in
         bench.wait(bench.burst(WARM))
         costs = [bench.cost(process, burst) for _ in range(3)]
         told["change"] = {name: statistics.median(each[name] for each in costs) for name in costs[0]}
-        with bench.serving() as server:
-            told["own_writes_ms"] = bench.own_writes()
-            for rate in rates:
-                told.setdefault("freshness_ms", {})[str(rate)] = bench.freshness(rate, seconds, server)
+        fresh(told, bench, rates, seconds, warm_up_s)
         told["rss_mb"] = rss_mb(process)
         bench.check()
     told |= bench.peers()
@@ -271,13 +281,17 @@ def in_real_time(
         bench.wait()
         told["filled_s"] = round(time.monotonic() - began, 1)
         bench.wait(bench.burst(WARM))
-        with bench.serving() as server:
-            bench.freshness(rates[0], warm_up_s, server)
-            told["own_writes_ms"] = bench.own_writes()
-            for rate in rates:
-                told.setdefault("freshness_ms", {})[str(rate)] = bench.freshness(rate, seconds, server)
+        fresh(told, bench, rates, seconds, warm_up_s)
         told["rss_mb"] = rss_mb(process)
         bench.check()
+
+
+def fresh(told: dict[str, Any], bench: Bench, rates: list[int], seconds: float, warm_up_s: float) -> None:
+    with bench.serving() as server:
+        told["young_ms"] = bench.freshness(rates[0], warm_up_s, server)
+        told["own_writes_ms"] = bench.own_writes()
+        for rate in rates:
+            told.setdefault("freshness_ms", {})[str(rate)] = bench.freshness(rate, seconds, server)
 
 
 def rss_mb(process: psutil.Process) -> int:
@@ -336,10 +350,13 @@ def main() -> int:
     parser.add_argument("--burst", type=int, default=20_000)
     parser.add_argument("--mode", choices=("microbatch", "realtime"), default="microbatch")
     parser.add_argument("--epoch", default="60 seconds")
-    parser.add_argument("--warm-up", type=float, help="seconds; otherwise as long as its epochs are short")
+    parser.add_argument(
+        "--warm-up", type=float, help="seconds; otherwise 60, or as long as epochs of real time are short"
+    )
     args = parser.parse_args()
     rates = [int(rate) for rate in args.rates.split(",")]
-    warm_up_s = short_s(durations.milliseconds(args.epoch) / 1_000) if args.warm_up is None else args.warm_up
+    short = short_s(durations.milliseconds(args.epoch) / 1_000) if args.mode == "realtime" else WARM_UP_S
+    warm_up_s = short if args.warm_up is None else args.warm_up
     figures: dict[str, dict[str, Any]] = {}
     with project() as settings:
         for rows in map(int, args.sizes.split(",")):
@@ -348,7 +365,7 @@ def main() -> int:
                 if args.mode == "realtime":
                     in_real_time(own, settings, rows, rates, args.seconds, args.epoch, warm_up_s)
                 else:
-                    measured(own, settings, rows, rates, args.seconds, args.burst)
+                    measured(own, settings, rows, rates, args.seconds, args.burst, warm_up_s)
             except Exception as error:
                 traceback.print_exc()
                 own["failed"] = f"{type(error).__name__}: {error}"[-LONGEST:]
