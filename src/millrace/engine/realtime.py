@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.engine.definition import AnySource
 from millrace.engine.plan import Flow
 from millrace.engine.plans import analyzed, expressions, line_of, listed
-from millrace.engine.sources import PROMPT
+from millrace.engine.sources import FETCH_WAIT, PROMPT, REALTIME_FETCH_WAIT_MS
 from millrace.engine.viewed import plan_of
 from millrace.errors import RealTimeRefused, SlotsTooFew, Where
 from millrace.flow import Changes, Stream, Table, Topic, View
@@ -90,7 +90,7 @@ def reads_first(kept: Iterable[Mapping[str, Any]]) -> bool:
 
 def prompt(sources: Iterable[AnySource], flow: Flow) -> tuple[AnySource, ...]:
     """The same sources, whose epochs can be ended early: see `PromptKafka.java`. Those of a view end them alone."""
-    first = {"firstEpochMs": str(FIRST_EPOCH_MS)}
+    first = {"firstEpochMs": str(FIRST_EPOCH_MS), FETCH_WAIT: str(REALTIME_FETCH_WAIT_MS)}
     if flow.view is not None:
         first["epochMs"] = str(flow.epoch_ms)
     return tuple(

@@ -39,6 +39,13 @@ PROMPT = "millrace.kernel.PromptKafka"
 # is as much work as everything else.
 MOST_RECORDS_A_POLL = 10_000
 
+# After each poll Spark's reader asks where the partition begins and ends. Kafka's client has asked for the records that
+# follow by then, and a broker answers one request of a connection after the other: where none follow, that question
+# waits for as long as this. A reader in real time waits for records, and asks nothing in between.
+FETCH_WAIT = "kafka.fetch.max.wait.ms"
+FETCH_WAIT_MS = 5
+REALTIME_FETCH_WAIT_MS = 500
+
 ROWS, DEAD, MARKERS, ARRIVED = "rows", "dead", "markers", "arrived"
 # When the oldest change of a table was made.
 CHANGED = "changed"
@@ -291,6 +298,7 @@ def reading(log: Log, outside: str, group: str) -> DataSource:
         **log.data_source.options,
         "kafka.isolation.level": "read_committed",
         "kafka.max.poll.records": str(MOST_RECORDS_A_POLL),
+        FETCH_WAIT: str(FETCH_WAIT_MS),
         "groupIdPrefix": log.settings.named(group),
         "failOnDataLoss": "true",
         "subscribe": outside,
