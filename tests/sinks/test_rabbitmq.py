@@ -115,11 +115,11 @@ class Writing:
         self.sink: RabbitMQ = rabbitmq(f"queue{next(_numbers)}", **{"concurrency": 2, **options})
         self.refused: list[RefusedRow] = []
 
-    def write(self, number: int, rows: Any, *, partitions: int = 1) -> None:
+    def write(self, number: int, rows: Any, *, partitions: int = 1, once: bool = False) -> None:
         frame = rows if not isinstance(rows, list) else self._spark.createDataFrame(rows, COLUMNS)
         signed = frame.repartition(partitions).withColumns({DIFF: F.lit(1), VERSION: F.lit(number)})
         writer = self.sink.open(settings_of(self.folder, self.url), "flow", Feed(frame.schema), self.folder)
-        writer.write(Epoch("flow", number, "[]"), signed, self.refused.extend)
+        writer.write(Epoch("flow", number, "[]", checked=not once, once=once), signed, self.refused.extend)
 
     @property
     def messages(self) -> list[rabbit.Found]:
@@ -172,6 +172,20 @@ def test_a_queue_that_is_full_is_waited_for(writing: Callable[..., Writing], mon
         publishing.Publishing(mine.sink, mine.url, mine.sink.queue, "flow")(rows)
     assert rabbit.count(mine.url, mine.sink.queue) >= 100
     assert not mine.refused
+
+
+def test_at_most_once_what_waits_beside_a_row_that_is_too_large_is_not_published_again(
+    writing: Callable[..., Writing],
+) -> None:
+    mine = writing()
+    rows = [*((number, "fits") for number in range(20)), (20, "x" * 17 * 1024 * 1024)]
+    with pytest.raises(SinkFailed, match="larger than"):
+        mine.write(0, rows, once=True)
+    assert not mine.refused
+    mine.write(1, [(21, "fits")], once=True)
+    ids = [message.id for message in mine.messages]
+    assert len(ids) == len(set(ids))
+    assert 1 <= len(ids) <= 21
 
 
 def test_a_queue_that_is_deleted_is_made_anew_and_nothing_is_refused(
