@@ -16,7 +16,7 @@ class Put(NamedTuple):
     """A message to be published."""
 
     body: bytes
-    id: str | None = None
+    id: str | bytes | None = None
     headers: dict[str, Any] | None = None
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
+import signal
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
+import psutil
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +28,8 @@ from tests.engine.conftest import Project
 from tests.engine.items import once
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+LAST = 200
 
 
 def test_at_most_once_an_epoch_that_is_done_again_is_not_written_and_its_state_is(
@@ -66,13 +75,14 @@ def test_at_most_once_an_epoch_that_is_done_again_is_not_written_and_its_state_i
     assert all(n == place + 1 for place, n in told("counted"))
 
 
-# A task that fails when it has written most of its rows, since a compacted topic takes none without a key; Spark does
-# it again.
+# A task that fails when it has written most of its rows, since a compacted topic takes none without a key, and one
+# whose worker is killed by who receives its posts; Spark does them again.
 KEYLESS = """\
 import millrace as mr
 
 app = mr.App("keyless")
 events = app.topic("events", "id long")
+events.to(mr.webhook("hook", concurrency=1), delivery="at most once")
 
 
 @app.stream(events, key="name", delivery="at most once")
@@ -81,13 +91,42 @@ def seldom(e):
 """
 
 
+class Killing(http.server.BaseHTTPRequestHandler):
+    """Takes posts, and kills whoever has posted the row `LAST`."""
+
+    protocol_version = "HTTP/1.1"
+    taken: ClassVar[list[int]] = []
+
+    def do_POST(self) -> None:
+        self.taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["row"]["id"])
+        if self.taken[-1] == LAST:
+            there = [each for each in psutil.net_connections("tcp") if each.laddr[:2] == self.client_address]
+            os.kill(there[0].pid, signal.SIGKILL)
+            self.close_connection = True
+            return
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def killing() -> Iterator[int]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Killing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_port
+        server.shutdown()
+
+
 @pytest.mark.turn(1, 2)
-def test_at_most_once_a_task_that_is_done_again_writes_nothing(project: Project, tmp_path: Path) -> None:
+def test_at_most_once_a_task_that_is_done_again_writes_nothing(project: Project, tmp_path: Path, killing: int) -> None:
     (tmp_path / "keyless.py").write_text(KEYLESS)
     (tmp_path / "millrace.toml").write_text(
         f'prefix = "{project.settings.prefix}"\n[kafka]\nbootstrap = "{project.settings.kafka.bootstrap}"\n'
         '[run]\napp = "keyless:app"\n[spark]\nmaster = "local[2,2]"\n'
         f'[spark.options]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
+        f'[sinks.hook]\nurl = "http://127.0.0.1:{killing}"\n'
     )
     project.log.topics.create("events", partitions=1)
     project.log.topics.create("seldom", partitions=1, config={"cleanup.policy": "compact"})
@@ -98,3 +137,5 @@ def test_at_most_once_a_task_that_is_done_again_writes_nothing(project: Project,
     told = Counter(record.json()["id"] for record in project.log.read("seldom"))
     assert set(range(2_000)) <= set(told)
     assert set(told.values()) == {1}
+    assert Killing.taken[: LAST + 1] == [*range(LAST + 1)]
+    assert set(Counter(Killing.taken).values()) == {1}

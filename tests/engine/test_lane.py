@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from millrace import config
 from millrace.engine import lane as lanes
@@ -23,7 +25,7 @@ from millrace.engine.standing import Standing
 from millrace.errors import EpochOlder, EpochOther, SinkUnreachable, Where
 from millrace.flow import App
 from millrace.serve.metrics import metrics
-from millrace.sinks import Epoch, Feed, Guarantee, Refuse, Sink, Writer, due
+from millrace.sinks import DIFF, VERSION, Epoch, Feed, Guarantee, Refuse, Sink, Writer, due
 from millrace.sinks.ledger import FileLedger
 from millrace.testing.folder import FolderLog
 
@@ -258,6 +260,16 @@ def test_what_a_crash_left_of_an_owed_epoch_goes(flow: Flow, tmp_path: Path) -> 
         (flow.owed / name / "rows").mkdir(parents=True)
     Flow(flow.spark, tmp_path).lane.end()
     assert list(flow.owed.iterdir()) == []
+
+
+def test_what_is_owed_is_given_in_the_types_that_its_columns_have_grown_to(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(-1, 0.5)], "id int, share float").withColumns({DIFF: F.lit(1), VERSION: F.lit(0)})
+    owed, epoch = Owed(tmp_path / "owed", "gate", Where("shop.py", 1)), Epoch("shop.views", 0, "[]")
+    owed.put(epoch, rows)
+    grown = StructType().add("id", "long").add("share", "double").add("since", "string")
+    found = owed.rows(spark, epoch, Feed(grown))
+    assert found.drop(DIFF, VERSION).schema == grown
+    assert [tuple(row) for row in found.collect()] == [(-1, 0.5, None, 1, 0)]
 
 
 def test_at_the_limit_the_flow_waits(flow: Flow, until: Callable[..., None]) -> None:

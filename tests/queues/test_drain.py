@@ -179,6 +179,15 @@ def test_the_id_as_a_field_for_flows_that_drop_repeats(project: Project) -> None
     assert drain.drained.dead == 3
 
 
+def test_ids_that_are_no_texts_stay_apart(project: Project) -> None:
+    identities = [b"\xff\xfd", b"\xff\xfe", "ä".encode()]
+    rabbit.put(project.url, project.queue, [Put(b'{"n": %d}' % n, each) for n, each in enumerate(identities)])
+    drained(project, id="id")
+    records, told = project.records(), ["\\xff\\xfd", "\\xff\\xfe", "ä"]
+    assert sorted(record.json()["id"] for record in records) == told
+    assert sorted(header(record, ID) or "" for record in records) == told
+
+
 def all_there(project: Project, wanted: int) -> list[Record]:
     """The oracle: every message is in the topic, and what is there more often is marked and has the same id."""
     records = project.records()

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 LARGEST_BYTES = 100_000
+# It has taken the post, and the answer does not arrive.
+LOST = 0
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -37,6 +39,9 @@ class Receiver(http.server.BaseHTTPRequestHandler):
             line |= {"authorization": self.headers["Authorization"], "at_once": self.most_at_once}
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+        if status == LOST:
+            self.close_connection = True
+            return
         said = b"no such customer" if status == 422 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(said)))
@@ -47,8 +52,9 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         name = str(post["row"].get("name"))
         with self.guard:
             self.seen[post["id"]] = times = self.seen.get(post["id"], 0) + 1
-        if name.startswith("fails ") and times <= int(name.split()[1]):
-            return 503
+        for word, status in (("fails ", 503), ("breaks ", 500), ("loses ", LOST)):
+            if name.startswith(word) and times <= int(name.split()[1]):
+                return status
         if name == "slow":
             time.sleep(0.02)
         return 413 if size > LARGEST_BYTES else {"odd": 422, "stranger": 401, "nobody": 404, "gone": 410}.get(name, 204)

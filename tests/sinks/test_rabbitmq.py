@@ -38,6 +38,7 @@ from millrace.flow import App
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, rabbitmq_writer
 from millrace.sinks import rabbitmq_publishing as publishing
 from millrace.sinks.rabbitmq import RabbitMQ, rabbitmq
+from millrace.sinks.rabbitmq_writer import WRITTEN_DOWN_S
 from millrace.testing.sinks import SinkSuite
 from tests import rabbit
 from tests.command import until
@@ -58,6 +59,12 @@ def url(settings: Settings, rabbitmq: str) -> Iterator[str]:
     with rabbit.channel(found) as opened:  # they would stay in the server's memory
         for number in range(first, next(_numbers)):
             opened.queue_delete(f"queue{number}")
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who kills the server waits until it has written a new queue down."""
+    monkeypatch.setattr(rabbitmq_writer, "WRITTEN_DOWN_S", 0.0)
 
 
 def settings_of(folder: Path, url: str) -> Settings:
@@ -108,11 +115,11 @@ class Writing:
         self.sink: RabbitMQ = rabbitmq(f"queue{next(_numbers)}", **{"concurrency": 2, **options})
         self.refused: list[RefusedRow] = []
 
-    def write(self, number: int, rows: Any, *, partitions: int = 1) -> None:
+    def write(self, number: int, rows: Any, *, partitions: int = 1, once: bool = False) -> None:
         frame = rows if not isinstance(rows, list) else self._spark.createDataFrame(rows, COLUMNS)
         signed = frame.repartition(partitions).withColumns({DIFF: F.lit(1), VERSION: F.lit(number)})
         writer = self.sink.open(settings_of(self.folder, self.url), "flow", Feed(frame.schema), self.folder)
-        writer.write(Epoch("flow", number, "[]"), signed, self.refused.extend)
+        writer.write(Epoch("flow", number, "[]", checked=not once, once=once), signed, self.refused.extend)
 
     @property
     def messages(self) -> list[rabbit.Found]:
@@ -167,6 +174,20 @@ def test_a_queue_that_is_full_is_waited_for(writing: Callable[..., Writing], mon
     assert not mine.refused
 
 
+def test_at_most_once_what_waits_beside_a_row_that_is_too_large_is_not_published_again(
+    writing: Callable[..., Writing],
+) -> None:
+    mine = writing()
+    rows = [*((number, "fits") for number in range(20)), (20, "x" * 17 * 1024 * 1024)]
+    with pytest.raises(SinkFailed, match="larger than"):
+        mine.write(0, rows, once=True)
+    assert not mine.refused
+    mine.write(1, [(21, "fits")], once=True)
+    ids = [message.id for message in mine.messages]
+    assert len(ids) == len(set(ids))
+    assert 1 <= len(ids) <= 21
+
+
 def test_a_queue_that_is_deleted_is_made_anew_and_nothing_is_refused(
     writing: Callable[..., Writing], spark: SparkSession, url: str
 ) -> None:
@@ -187,6 +208,7 @@ def test_a_queue_that_is_deleted_is_made_anew_and_nothing_is_refused(
 def test_the_server_is_killed_in_the_middle_of_an_epoch(
     writing: Callable[..., Writing], spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rabbitmq_writer, "WRITTEN_DOWN_S", WRITTEN_DOWN_S)
     mine = writing()
     rows = spark.range(0, 30_000, 1, 2).selectExpr("id", "concat('n', id) name")
     (pid,) = (row.pid for row in local.status(settings) if row.server == "rabbitmq")
@@ -210,7 +232,16 @@ def test_the_server_is_killed_in_the_middle_of_an_epoch(
         with pytest.raises(SinkUnreachable):
             mine.write(0, rows, partitions=2)
     local.up(settings, ("rabbitmq",))
-    mine.write(0, rows, partitions=2)
+
+    def is_written() -> bool:  # as a flow does, which tries again: a busy machine takes its time to elect a leader
+        try:
+            mine.write(0, rows, partitions=2)
+        except (SinkUnreachable, SinkFailed) as error:
+            print(error)  # why, if it never is
+            return False
+        return True
+
+    until(is_written, "the epoch")
     messages = mine.messages
     assert len({message.id for message in messages}) == 30_000
     assert {json.loads(message.body)["id"] for message in messages} == set(range(30_000))

@@ -21,6 +21,7 @@ from millrace.config import Settings, load
 from millrace.errors import OptionInvalid, SinkRefusesMost, SinkServerUnknown, SinkTargetUnfit, SinkUnreachable
 from millrace.sinks import DIFF, VERSION, Epoch, Feed, RefusedRow, Sink, tasks, webhook_writer
 from millrace.sinks.circuit import Circuit, circuit_of
+from millrace.sinks.messages import ID, messages
 from millrace.sinks.webhook import webhook
 from millrace.testing.sinks import SinkSuite
 from tests.command import until
@@ -127,13 +128,13 @@ class Writing:
         self.sink = webhook("hook", concurrency=3, name=f"webhook{self.number}")
         self.refused: list[RefusedRow] = []
 
-    def write(self, number: int, *rows: tuple[int, str], partitions: int = 1) -> None:
+    def write(self, number: int, *rows: tuple[int, str], partitions: int = 1, once: bool = False) -> None:
         url = f"http://ann:canary@127.0.0.1:{self.receiver.port}/webhook{self.number}?token=canary"
         feed = Feed(self._spark.createDataFrame([], COLUMNS).schema)
         writer = self.sink.open(settings_of(self._folder, url), "flow", feed, self._folder)
         frame = self._spark.createDataFrame(list(rows), COLUMNS).repartition(partitions)
         signed = frame.withColumns({DIFF: F.lit(1), VERSION: F.lit(number)})
-        writer.write(Epoch("flow", number, "[]"), signed, self.refused.extend)
+        writer.write(Epoch("flow", number, "[]", checked=not once, once=once), signed, self.refused.extend)
 
     @property
     def posts(self) -> list[dict[str, Any]]:
@@ -159,6 +160,15 @@ def test_rows_that_are_alike_have_ids_of_their_own_that_partitions_do_not_change
     assert not {post["id"] for post in writing.posts[8:]} & {post["id"] for post in first}
 
 
+def test_a_key_that_is_null_has_another_id_than_an_empty_one(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(None, 1), ("", 1)], "name string, n int").withColumns(
+        {DIFF: F.lit(1), VERSION: F.lit(7)}
+    )
+    feed = Feed(rows.select("name", "n").schema, ("name",))
+    told = messages(rows, feed, "flow", Epoch("flow", 7, "[]"), 1).collect()
+    assert len({row[ID] for row in told}) == 2
+
+
 def test_rows_of_a_partition_are_posted_in_their_order_and_not_too_many_at_once(writing: Writing) -> None:
     rows = [(number, "slow" if number % 7 == 0 else "quick") for number in range(60)]
     rows[20] = (20, "fails 2")
@@ -175,6 +185,23 @@ def test_a_busy_receiver_is_asked_again_and_a_row_that_it_refuses_is_kept(writin
     (refused,) = writing.refused
     assert refused.reason == "HTTP 422: no such customer"
     assert refused.row == '{"id":2,"name":"odd"}'
+
+
+@pytest.mark.parametrize(("name", "reason"), [("loses 2", "closed connection"), ("breaks 2", "HTTP 500")])
+def test_at_most_once_a_row_that_may_have_been_taken_is_not_posted_again(
+    name: str, reason: str, writing: Writing
+) -> None:
+    busy, lost, rest = (10 * writing.number + place for place in range(3))  # the receiver counts by what it is told
+    rows = [(busy, "fails 2"), (lost, name), (rest, "never asked")]  # who is busy has not taken it
+    with pytest.raises(SinkUnreachable, match=reason):
+        writing.write(0, *rows, once=True)
+    assert [post["row"]["id"] for post in writing.posts] == [busy, busy, busy, lost]
+    circuit = circuit_of("flow", writing.sink.name)
+    until(lambda: not circuit.open_s(), "a circuit that is half open")
+    writing.write(1, (4, "fine"))
+    # Where a repeat is known by its id, it is posted until somebody answers.
+    writing.write(2, *rows)
+    assert [post["row"]["id"] for post in writing.posts[5:]] == [busy, busy, busy, lost, lost, lost, rest]
 
 
 def test_a_receiver_that_does_not_know_us_opens_the_circuit(writing: Writing) -> None:

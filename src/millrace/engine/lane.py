@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -244,8 +244,9 @@ class Lane(threading.Thread):
                 self._changed.notify_all()
 
     def _write(self, epoch: Epoch, rows: DataFrame) -> None:
-        checked = self.delivery.asked not in ("at least once", "at most once")
-        given = epoch if checked else Epoch(epoch.flow, epoch.number, epoch.ranges, checked=False)
+        asked = self.delivery.asked
+        less = asked in ("at least once", "at most once")
+        given = replace(epoch, checked=False, once=asked == "at most once") if less else epoch
         try:
             writer = self._opened()
             FailPoint.SINK_BEFORE.reached(self.delivery.name)

@@ -74,11 +74,11 @@ class Owed:
             return self._held[min(self._held)][0] if self._held else None
 
     def rows(self, spark: SparkSession, epoch: Epoch, feed: Feed) -> DataFrame:
-        """In today's columns: one that has come since is null."""
+        """In today's columns: one that has come since is null, and one that has grown is of its new type."""
         rows = spark.read.parquet((self._path(epoch) / _ROWS).absolute().as_uri())
+        held = {each: F.col(quoted(each)) for each in rows.columns}
         columns = [
-            F.col(quoted(each.name)) if each.name in rows.columns else F.lit(None).cast(each.dataType).alias(each.name)
-            for each in feed.columns.fields
+            held.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in feed.columns.fields
         ]
         return rows.select(*columns, DIFF, VERSION)
 

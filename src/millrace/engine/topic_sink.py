@@ -107,7 +107,7 @@ class TopicSink:
         if not self.at_most_once:
             write(records, self.epoch(number))
         elif self._begins(number):
-            write(records.withColumn("value", delivering.tried_once(F.col("value"))), self.epoch(number))
+            write(delivering.tried_once(records, "value"), self.epoch(number))
         else:
             told = "%s does not write epoch %d again, and at most once was asked for: some of it may be missing"
             _logger.warning(told, self.name, number, extra={"event": "lost", "flow": self.name})

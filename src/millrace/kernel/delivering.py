@@ -13,7 +13,8 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from millrace.errors import KernelAbsent
 from millrace.kernel.calling import jar, operator
@@ -35,9 +36,11 @@ def end(checkpoint: Path) -> None:
         _delivery().end(str(checkpoint))
 
 
-def tried_once(text: Column) -> Column:
-    """The text, in the first attempt of a task; in another, an error. See `TriedOnce.java`."""
-    return Column(operator(SparkSession.active(), "TriedOnce").of(text._jc))
+def tried_once(rows: DataFrame, text: str) -> DataFrame:
+    """The rows with their column `text`, in the first attempt of a task; in another, an error. See `TriedOnce.java`.
+    Nobody's session need be active: threads of sinks have none."""
+    java = operator(rows.sparkSession, "TriedOnce")
+    return rows.withColumn(text, Column(java.of(F.col(text)._jc)))
 
 
 def fits(record: Column, flow: str, options: Mapping[str, str], *, inside: str, letters: bool, beside: int) -> Column:

@@ -237,15 +237,22 @@ class Drain:
 
 def _message(queue: str, method: Any, properties: Any, body: bytes) -> Message:
     found: list[tuple[str, bytes | None]] = [(NAME, queue.encode())]
-    if properties.message_id is not None:
-        found.append((ID, properties.message_id.encode()))
+    identity = None if properties.message_id is None else _text(properties.message_id)
+    if identity is not None:
+        found.append((ID, identity.encode()))
     if method.redelivered:
         found.append((REDELIVERED, b"true"))
     for name in _PROPERTIES:
         if (value := getattr(properties, name)) is not None:
-            found.append((f"{HEADERS}{name}", str(value).encode()))
-    found += [(name, _header_bytes(value)) for name, value in (properties.headers or {}).items()]
-    return Message(method.delivery_tag, body, properties.message_id, tuple(found))
+            found.append((f"{HEADERS}{name}", _text(value).encode()))
+    found += [(_text(name), _header_bytes(value)) for name, value in (properties.headers or {}).items()]
+    return Message(method.delivery_tag, body, identity, tuple(found))
+
+
+def _text(value: Any) -> str:
+    """Short texts of AMQP are UTF-8, and the client gives bytes where one is not (the 16 bytes of a UUID, say). No two
+    of them become the same text: ids are what repeats are known by."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _header_bytes(value: Any) -> bytes | None:

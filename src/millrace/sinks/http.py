@@ -36,10 +36,11 @@ class Answer:
 
 
 class Caller:
-    """One connection, opened when it is needed and again when the server has closed it. One thread's."""
+    """One connection, opened when it is needed and again when the server has closed it. One thread's. What may be asked
+    only `once` is not asked again on a new connection: nobody knows whether it was heard on the old one."""
 
-    def __init__(self, sink: Sink, url: str, answer_s: float) -> None:
-        self._sink, self._answer_s = sink, answer_s
+    def __init__(self, sink: Sink, url: str, answer_s: float, *, once: bool = False) -> None:
+        self._sink, self._answer_s, self._once = sink, answer_s, once
         try:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
@@ -59,7 +60,7 @@ class Caller:
     def ask(
         self, method: str, path: str = "", body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """One request and its answer, whatever its status. What is asked must do no harm if it is asked twice."""
+        """One request and its answer, whatever its status. Unless it is asked `once`, it must do no harm twice."""
         target = f"{self._path}{path}" or "/"
         sent = {**self._headers, **(headers or {})}
         kept = self._connection is not None
@@ -68,7 +69,7 @@ class Caller:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             # A server may close a connection that nobody used for a while, at the moment when somebody does.
-            if kept and not isinstance(error, TimeoutError):
+            if kept and not self._once and not isinstance(error, TimeoutError):
                 return self.ask(method, path, body, headers)
             raise SinkUnreachable(sink=self._sink.name, reason=reason_of(error), where=self._sink.where) from None
 

@@ -21,13 +21,15 @@ from millrace.errors import EpochMissing, EpochOlder, EpochOther, Where
 class Epoch:
     """One committed step of a flow: the flow's outside name, its number, and the offsets that it read (`ranges_of`).
 
-    One that is not `checked` is written whatever the ledger holds: somebody asked for less than exactly once.
+    One that is not `checked` is written whatever the ledger holds: somebody asked for less than exactly once. Of one
+    that is told `once` a row that somebody may have taken is not sent again: somebody asked for at most once.
     """
 
     flow: str
     number: int
     ranges: str
     checked: bool = True
+    once: bool = False
 
     @property
     def entry(self) -> Entry:

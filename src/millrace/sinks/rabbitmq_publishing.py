@@ -42,8 +42,11 @@ class _Row(NamedTuple):
 
 
 class Publishing:
-    def __init__(self, sink: Sink, url: str, queue: str, flow: str) -> None:
-        self._sink, self._url, self._queue, self._flow = sink, url, queue, flow
+    """With `once` a row that the queue may have is not published again: where others would go on another channel, the
+    epoch ends."""
+
+    def __init__(self, sink: Sink, url: str, queue: str, flow: str, *, once: bool = False) -> None:
+        self._sink, self._url, self._queue, self._flow, self._once = sink, url, queue, flow, once
 
     def __call__(self, rows: Iterator[Any]) -> Iterable[RefusedRow]:
         first = next(rows, None)
@@ -51,7 +54,7 @@ class Publishing:
             return []  # no connection for a partition without rows
         with told(self._sink):
             every = (_Row(row[0], row[1].encode(), *row[2:]) for row in _again(first, rows))
-            return _Publisher(self._sink, self._url, self._queue, self._flow, every).run()
+            return _Publisher(self._sink, self._url, self._queue, self._flow, every, once=self._once).run()
 
 
 def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
@@ -62,8 +65,8 @@ def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 class _Publisher:
     """One connection, on the client's own loop: its callbacks are the arrows of the picture above."""
 
-    def __init__(self, sink: Sink, url: str, queue: str, flow: str, rows: Iterator[_Row]) -> None:
-        self._sink, self._queue, self._flow, self._rows = sink, queue, flow, rows
+    def __init__(self, sink: Sink, url: str, queue: str, flow: str, rows: Iterator[_Row], *, once: bool) -> None:
+        self._sink, self._queue, self._flow, self._rows, self._once = sink, queue, flow, rows, once
         self._pika = client()
         self._parameters = parameters(url)
         self._again: deque[_Row] = deque()
@@ -116,7 +119,7 @@ class _Publisher:
         if not isinstance(error, self._pika.exceptions.ChannelClosedByBroker):
             return  # with its connection, which tells why
         large = _TOO_LARGE.search(error.reply_text) if error.reply_code == UNLIKE else None
-        if large is None:
+        if large is None or self._once:
             self._end(SinkFailed(sink=self._sink.name, reason=error.reply_text, where=self._sink.where))
             return
         self._channel = None

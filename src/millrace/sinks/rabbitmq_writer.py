@@ -39,7 +39,7 @@ class RabbitMQWriter(Writer):
         if not due(self._sink.name, epoch, self._ledger.held(), self._sink.where):
             return
         told_rows = messages(rows, self._feed, self._flow, epoch, self._sink.concurrency)
-        task = Publishing(self._sink, self._url, self._sink.queue, self._flow)
+        task = Publishing(self._sink, self._url, self._sink.queue, self._flow, once=epoch.once)
         if refused := refused_in_tasks(told_rows, self._sink, task):
             refuse(refused)
         FailPoint.SINK_BEFORE_LEDGER.reached(self._sink.name)

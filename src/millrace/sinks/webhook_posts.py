@@ -23,18 +23,21 @@ _NOT_US = (401, 403, 407)
 # any more. One row may mean itself by that, a whole epoch does not.
 NOBODY = tuple(f"HTTP {status}" for status in (404, 405, 410))
 _FIRST_REFUSAL, _FIRST_FAILURE = 400, 500
+# Who answers so has not taken the row. Behind a timeout, a connection that is lost or any other failure it may be.
+_NOT_TAKEN = (425, 429, 503)
 _SHOWN_BYTES = 300
 
 
 class Posting:
-    """After `most` rows of which nobody was told, and none of which somebody was, it is no row's fault."""
+    """After `most` rows of which nobody was told, and none of which somebody was, it is no row's fault. With `once` a
+    row that may have been taken is not posted again, and ends the epoch."""
 
-    def __init__(self, sink: Sink, url: str, tries: int, most: int) -> None:
-        self._sink, self._url, self._tries, self._most = sink, url, tries, most
+    def __init__(self, sink: Sink, url: str, tries: int, most: int, *, once: bool = False) -> None:
+        self._sink, self._url, self._tries, self._most, self._once = sink, url, tries, most, once
 
     def __call__(self, rows: Iterator[Any]) -> Iterable[RefusedRow]:
         tries, heard = self._tries, False
-        with contextlib.closing(Caller(self._sink, self._url, ANSWER_S)) as caller:
+        with contextlib.closing(Caller(self._sink, self._url, ANSWER_S, once=self._once)) as caller:
             for number, (identity, head, row, key) in enumerate(rows):
                 answer = self._posted(caller, identity, f'{head[:-1]},"row":{row}}}'.encode(), tries)
                 tries = TRIES  # a server that was away has answered
@@ -49,16 +52,17 @@ class Posting:
     def _posted(self, caller: Caller, identity: str, body: bytes, tries: int) -> Answer:
         headers = {**_HEADERS, "Idempotency-Key": identity}
         for tried in range(tries):
-            pause = pause_s(tried, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            pause, last = pause_s(tried, FIRST_PAUSE_S, LONGEST_PAUSE_S), tried + 1 == tries
             try:
                 answer = caller.ask("POST", "", body, headers)
             except SinkUnreachable:
-                if tried + 1 == tries:
+                if last or self._once:
                     raise
             else:
                 if _settled(answer):
                     return answer
-                if tried + 1 == tries or answer.status in _NOT_US:
+                last = last or answer.status in _NOT_US or (self._once and answer.status not in _NOT_TAKEN)
+                if last:
                     raise SinkUnreachable(sink=self._sink.name, reason=_reason(answer), where=self._sink.where)
                 pause = max(pause, _asked_s(answer))
             time.sleep(pause)

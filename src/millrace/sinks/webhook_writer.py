@@ -32,7 +32,8 @@ class WebhookWriter(Writer):
         if left_s := self._circuit.open_s():
             reason = f"{self._circuit.reason}; it is asked again in {left_s:.0f} s"
             raise SinkUnreachable(sink=self._sink.name, reason=reason, where=self._sink.where)
-        task = Posting(self._sink, self._url, 1 if self._circuit.failures else TRIES, MOST_REFUSED)
+        tries = 1 if self._circuit.failures else TRIES
+        task = Posting(self._sink, self._url, tries, MOST_REFUSED, once=epoch.once)
         try:
             posts = self._posts(rows, epoch)
             refused = refused_in_tasks(posts, self._sink, task, lambda found: self._refuse_nobody(found, rows))
