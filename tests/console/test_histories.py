@@ -92,6 +92,10 @@ def test_the_points_of_charts(histories: Histories) -> None:
     assert len(thinned([(n, n) for n in range(1_000)], 10)) == 10
 
 
+def marked(chart: dict[str, Any]) -> list[tuple[float, str]]:
+    return [(each["xAxis"], each["name"]) for each in chart["series"][0]["markLine"]["data"]]
+
+
 def test_epochs_are_read_from_the_checkpoint(tmp_path: Path) -> None:
     assert (epochs(tmp_path), reached(tmp_path)) == ([], {})
     for number in range(12):
@@ -108,11 +112,17 @@ def test_epochs_are_read_from_the_checkpoint(tmp_path: Path) -> None:
     begun.note(tmp_path, datetime.fromtimestamp(50, UTC), left=None, restarts=0, error=None)  # before the first epoch
     begun.note(tmp_path, datetime.fromtimestamp(103, UTC), left="ended", restarts=0, error=None)
     begun.note(tmp_path, datetime.fromtimestamp(107, UTC), left="running", restarts=0, error=None)
-    drawn = timeline(tmp_path)["series"][0]
-    assert len(drawn["data"]) == 12
-    assert [(each["xAxis"], each["name"]) for each in drawn["markLine"]["data"]] == [
-        (103_000, "began"), (107_000, "recovered"),
-    ]  # fmt: skip
+    chart = timeline(tmp_path)
+    assert len(chart["series"][0]["data"]) == 12
+    assert marked(chart) == [(100_000, "began"), (103_000, "began"), (107_000, "recovered")]
+    assert chart["xAxis"]["min"] < 100_000, "the bar of the first epoch begins later"
+    assert "max" not in chart["xAxis"]
+    begun.note(tmp_path, datetime.fromtimestamp(120, UTC), left="running", restarts=0, error=None)  # no epoch yet
+    assert marked(timeline(tmp_path))[-1] == (120_000, "recovered")
+    assert timeline(tmp_path)["xAxis"]["max"] > 120_000
+    first = (tmp_path / CHECKPOINT / "offsets" / "0").rename(tmp_path / "0")  # Spark takes old ones away
+    assert marked(timeline(tmp_path)) == [(103_000, "began"), (107_000, "recovered"), (120_000, "recovered")]
+    first.rename(tmp_path / CHECKPOINT / "offsets" / "0")
     (tmp_path / CHECKPOINT / "commits" / "11").unlink()
     (tmp_path / CHECKPOINT / "offsets" / ".12.tmp").write_text("")
     found = epochs(tmp_path, 2)

@@ -57,6 +57,14 @@ def test_a_project_made_of_a_template_passes_its_test(
         del sys.modules[module]
 
 
+def test_a_project_whose_name_ends_like_its_template_has_it_once() -> None:
+    for source, template in TEMPLATES.items():
+        assert "my_my_" not in "".join(template.written(f"my_{source}").values())
+    made = TEMPLATES["fraud"].written("my_fraud")
+    assert "python -m my_fraud_training " in made["my_fraud_training.py"]
+    assert 'application("my_fraud_exactly_once", ' in made["my_fraud.py"]
+
+
 @pytest.mark.spark
 def test_lint_finds_what_the_pages_say(spark: SparkSession, folder: Path) -> None:
     """In real time two topics are read side by side: a payment and a change of its profile may come in another order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import resources
 
@@ -144,15 +145,15 @@ class Template:
     def _own(self, module: str, name: str) -> str:
         """The module's source as the project's own."""
         source = resources.files("millrace.demo").joinpath(f"{module}.py").read_text(encoding="utf-8")
-        for found, own in (
-            (f'{self.app}("{self.source}', f'{self.app}("{name}'),
-            (f"millrace demo --only {self.source}", "millrace run"),
-            (f"millrace.demo.{self.source}", name),
-            (f"{self.source}.py", f"{name}.py"),
-            (f"{self.source}_", f"{name}_"),
-        ):
-            source = source.replace(found, own)
-        return source
+        own = {
+            f'{self.app}("{self.source}': f'{self.app}("{name}',
+            f"millrace demo --only {self.source}": "millrace run",
+            f"millrace.demo.{self.source}": name,
+            f"{self.source}.py": f"{name}.py",
+            f"{self.source}_": f"{name}_",
+        }
+        # All at once: what has been written may end like what is still to be found.
+        return re.sub("|".join(map(re.escape, own)), lambda found: own[found[0]], source)
 
 
 TEMPLATES = {

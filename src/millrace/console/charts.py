@@ -41,6 +41,10 @@ def stacked(named: Mapping[str, Points]) -> dict[str, Any]:
     )
 
 
+# Beside a mark at the edge, as a part of the axis: its word is centred over it.
+_MARK_ROOM = 0.05
+
+
 def bars(points: Points, marks: Sequence[tuple[float, str]]) -> dict[str, Any]:
     """Bars with a red line wherever something began again."""
     made = _chart([{"name": "epoch (s)", "type": "bar", "data": [list(point) for point in points], "barMaxWidth": 10}])
@@ -51,6 +55,12 @@ def bars(points: Points, marks: Sequence[tuple[float, str]]) -> dict[str, Any]:
         "label": {"formatter": "{b}", "fontSize": 10, "color": "#cf3b2e"},
         "data": [{"xAxis": at_ms, "name": what} for at_ms, what in marks],
     }
+    if points and marks:  # by itself the axis has the bars alone
+        bars_ms, marks_ms = [at_ms for at_ms, _ in points], [at_ms for at_ms, _ in marks]
+        least, most = min(*bars_ms, *marks_ms), max(*bars_ms, *marks_ms)
+        room = _MARK_ROOM * (most - least)
+        made["xAxis"] |= {"min": least - room} if least < min(bars_ms) else {}
+        made["xAxis"] |= {"max": most + room} if most > max(bars_ms) else {}
     return made
 
 
@@ -63,8 +73,8 @@ def scatter(points: Points) -> dict[str, Any]:
     if points:
         first, last = min(point[0] for point in points), max(point[0] for point in points)
         made["series"].append(
-            {"name": "no delay", "type": "line", "data": [[first, first], [last, last]], "showSymbol": False,
-             "lineStyle": {"width": 1, "type": "dashed", "color": "#7a8794"}}
+            {"name": "no delay", "type": "line", "data": [[first, first], [last, last]], "showSymbol": False, "z": 3,
+             "lineStyle": {"width": 2, "type": "dashed", "color": "#d98a00"}}
         )  # fmt: skip
     return made
 

@@ -169,18 +169,15 @@ def _epochs(history: History, _: Series) -> dict[str, Any]:
 
 
 def timeline(folder: Path) -> dict[str, Any]:
-    """Epochs by when they ended, of the generation that counts, and when the flow began or began again meanwhile."""
-    points = [
-        (epoch.ended * 1_000, round(epoch.ended - epoch.began, 3))
-        for epoch in epochs(generations.current(folder))
-        if epoch.ended is not None
-    ]
-    first = points[0][0] if points else 0.0
-    marks = [
-        (at_ms, "recovered" if each.recovers else "began")
-        for each in begun.read(folder)
-        if (at_ms := each.at.timestamp() * 1_000) >= first
-    ]
+    """Epochs by when they ended, of the generation that counts, and when the flow began or began again meanwhile. What
+    began before the first of all epochs is shown with it: it may have waited for its first record for days."""
+    found = epochs(generations.current(folder))
+    points = [(each.ended * 1_000, round(each.ended - each.began, 3)) for each in found if each.ended is not None]
+    first_ms = found[0].began * 1_000 if found else 0.0
+    starts = [(each.at.timestamp() * 1_000, "recovered" if each.recovers else "began") for each in begun.read(folder)]
+    marks = [(at_ms, what) for at_ms, what in starts if at_ms >= first_ms]
+    if found and found[0].number == 0 and len(marks) < len(starts):
+        marks.insert(0, (first_ms, starts[-len(marks) - 1][1]))
     return charts.bars(points, marks)
 
 

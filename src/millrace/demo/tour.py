@@ -183,7 +183,7 @@ STOPS = {
     "shop": Stop(
         ("large_orders",),
         "PostgreSQL alone is written to; index, cache, lake and views follow it, and can be compared with it any time.",
-        "millrace verify shop.products --app millrace.demo.shop:app",
+        "millrace view watch revenue",
         _shop,
         2_200,
     ),
