@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, relations: Mapping[str, Relation]) -> None:
         self.relations = relations
-        self._numbers = count(1)
+        self._numbers, self._scans = count(1), count(1)
 
     def fresh(self, letter: str) -> str:
         return f"{letter}{next(self._numbers)}"
@@ -274,7 +274,12 @@ class Reader:
         if relation is None:
             known = ", ".join(self.relations)
             refuse(node, f"there is no table {name!r}{nearest(name, self.relations)}", f"choose from {known}")
-        fields = tuple((column, Ref(self.fresh("c"), type_)) for column, type_ in relation.columns.items())
+        # By their own names: a checkpoint knows its plan by its words, and a table may get a column that nobody reads.
+        scan, taken = next(self._scans), dict[str, str]()
+        for column in relation.columns:
+            alike = sum(column.casefold() == each.casefold() for each in taken)
+            taken[column] = f"s{scan}_{alike or ''}_{column}"
+        fields = tuple((column, Ref(taken[column], type_)) for column, type_ in relation.columns.items())
         return Scan(name, fields), fields, relation.key
 
     # subqueries in WHERE
