@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -51,6 +52,11 @@ class Relation:
 
 def resolved(query: exp.Expression, relations: Mapping[str, Relation]) -> Query:
     return Reader(relations).query(query, Scope(), {})
+
+
+def _plain(name: str) -> str:
+    """Another for each name, of letters that Spark takes without quotes; it takes capitals and small ones for alike."""
+    return re.sub("[^a-z0-9]", lambda odd: "__" if odd[0] == "_" else f"_{ord(odd[0]):x}_", name)
 
 
 class Reader:
@@ -275,11 +281,8 @@ class Reader:
             known = ", ".join(self.relations)
             refuse(node, f"there is no table {name!r}{nearest(name, self.relations)}", f"choose from {known}")
         # By their own names: a checkpoint knows its plan by its words, and a table may get a column that nobody reads.
-        scan, taken = next(self._scans), dict[str, str]()
-        for column in relation.columns:
-            alike = sum(column.casefold() == each.casefold() for each in taken)
-            taken[column] = f"s{scan}_{alike or ''}_{column}"
-        fields = tuple((column, Ref(taken[column], type_)) for column, type_ in relation.columns.items())
+        scan = next(self._scans)
+        fields = tuple((column, Ref(f"s{scan}_{_plain(column)}", type_)) for column, type_ in relation.columns.items())
         return Scan(name, fields), fields, relation.key
 
     # subqueries in WHERE
