@@ -30,6 +30,16 @@ pytestmark = pytest.mark.spark
 SCHEMA = "topic string, key string, value string, partition int, offset long, timestamp timestamp"
 
 
+# Columns that are left out of rows of {"a", "b"}, {"new"} and {}, and which of those are known.
+WITHOUT: tuple[tuple[list[str], list[list[str]]], ...] = (
+    ([], [["b", "a"]]),  # whoever gets rows whole sees for himself
+    (["b"], []),
+    (["a", "new"], [["a", "b"], []]),
+    (["b", "new"], [["new"], ["b", "a"]]),
+    (["a", "b", "new"], [["a"], ["new"], ["a", "b"]]),
+)
+
+
 def write(folder: Path, number: int, epoch: list[Change]) -> None:
     """One file is one epoch; Spark takes them in the order of their times."""
     folder.mkdir(exist_ok=True)
@@ -169,8 +179,9 @@ def test_rare_records_are_taken_as_the_model_takes_them(spark: SparkSession, tmp
     records = decoded(spark.read.schema(SCHEMA).json(str(tmp_path / "in")))
     for net in (False, True):
         for given in (placeholder, f"hex:{placeholder.encode().hex()}", "other"):
-            for names in ([], ["b"], ["a", "new"], ["a", "b", "new"]):
-                told: dict[str, Any] = {"net": net, "placeholder": given, "left_out": {"t": names}}
+            for names, shapes in WITHOUT:
+                left: dict[str, Any] = {"left_out": {"t": names}, "shapes": {"t": shapes, "other": [["x"]]}}
+                told: dict[str, Any] = {"net": net, "placeholder": given, **left}
                 expected = LatestByKey(**told).apply(epoch)
                 found = [signed(row) for row in kernel.latest_by_key(records, **told).collect()]
                 assert by_key(found) == by_key(expected), told

@@ -65,6 +65,8 @@ def test_views_are_joined_and_the_answer_says_what_it_is_true_of(world: World) -
         "SELECT * FROM information_schema.tables",
         "SELECT pg_read_file('/etc/passwd')",
         "SELECT pg_sleep(1)",
+        'SELECT U&"pg\\005fsleep"(1)',
+        "SELECT (WITH pg_roles AS (SELECT 1) SELECT 1), rolname FROM pg_roles",
         "SELECT query_to_xml('select 1', true, true, '')",
         "SELECT set_config('role', 'millrace', false)",
         "SET ROLE millrace",

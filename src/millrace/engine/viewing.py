@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from millrace import kernel
 from millrace.capture import reading
-from millrace.capture.reading import UNREADABLE
+from millrace.capture.reading import CHANGED, UNREADABLE
 from millrace.engine.definition import AnySource
 from millrace.engine.output import TIMES
 from millrace.engine.sources import DEAD, FIRST_RECORDS_AN_EPOCH, PROMPT, ROWS, Source, ddl, newest
@@ -109,12 +109,13 @@ def signed(
     wanted = _wanted(plans)
     narrowed = {source.outside: source.narrowed(wanted[names[source.readable]]) for source in changing}
     left_out = {outside: unread for outside, (_, unread) in narrowed.items()}
-    latest = kernel.latest_by_key(records, net=True, left_out=left_out)
+    shapes = {each.outside: each.captured.shapes for each in changing if isinstance(each, TableSource)}
+    latest = kernel.latest_by_key(records, net=True, left_out=left_out, shapes=shapes)
     frame = _understood(latest, view, changing).select("topic", "row", F.col(TABLE_DIFF).alias(DIFF))
     tables: dict[str, tuple[Column, Mapping[str, Column]]] = {}
     for place, source in enumerate(sources):
         slot, own = f"__t{place}", F.col("topic") == _topic(source)
-        frame, columns = _slotted(frame, slot, own, *narrowed.get(source.outside, (source, ())))
+        frame, columns = _slotted(frame, slot, own, *narrowed.get(_topic(source), (source, ())))
         tables[names[source.readable]] = (own, {name: F.col(slot)[name] for name in columns})
     if timed:
         tables[CLOCK] = (F.col("topic") == _CLOCK, {"now": F.timestamp_millis(F.col("row").cast("long"))})
@@ -219,6 +220,9 @@ def _understood(changes: DataFrame, view: View, sources: Sequence[AnySource]) ->
     )
     place = F.concat(F.col("partition"), F.lit(":"), F.col("offset"))
     told = F.concat(F.lit(f"{UNREADABLE} "), named, F.lit(" "), place, F.lit(" "), F.col("error"))
+    columns = F.substr("error", F.lit(len(kernel.STRANGE) + 1))
+    changed = F.concat(F.lit(f"{CHANGED} "), named, F.lit(" "), columns)
+    told = F.when(F.col("error").startswith(kernel.STRANGE), changed).otherwise(told)
     observed = changes.observe(
         f"millrace.view.{view.known_as}",
         F.count(F.nullif(F.col("topic"), F.lit(_CLOCK))).alias(ROWS),

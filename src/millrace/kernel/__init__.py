@@ -5,6 +5,6 @@ and has its twin in `model/`, which says what it must do.
 """
 
 from millrace.kernel.calling import jar
-from millrace.kernel.latest import UNAVAILABLE, UNFILLED, latest_by_key, latest_held, latest_rows
+from millrace.kernel.latest import STRANGE, UNAVAILABLE, UNFILLED, latest_by_key, latest_held, latest_rows
 
-__all__ = ["UNAVAILABLE", "UNFILLED", "jar", "latest_by_key", "latest_held", "latest_rows"]
+__all__ = ["STRANGE", "UNAVAILABLE", "UNFILLED", "jar", "latest_by_key", "latest_held", "latest_rows"]

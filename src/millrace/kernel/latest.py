@@ -13,6 +13,8 @@ from millrace.kernel.calling import operator
 UNAVAILABLE = "__debezium_unavailable_value"
 # How the `error` of a record begins that lacks a value which no earlier record has either.
 UNFILLED = "the database left out the unchanged value of "
+# And of one whose columns, as JSON behind these words, are none of the topic's shapes.
+STRANGE = "nobody knows rows with the columns "
 
 # As Connect's JSON converter writes it. A quote inside a text has a backslash before it, so this cannot be found there.
 _WRAPPED_KEY = r'(?s)^\{"schema":\{.*\},"payload":(.*)\}$'
@@ -24,12 +26,14 @@ def latest_by_key(
     net: bool = False,
     placeholder: str = UNAVAILABLE,
     left_out: Mapping[str, Sequence[str]] | None = None,
+    shapes: Mapping[str, Sequence[Sequence[str]]] | None = None,
 ) -> DataFrame:
     """Signed rows of the tables whose records these are, in the columns of Spark's Kafka source.
 
     A stream goes through the state of each (topic, key); a batch is taken from its first record on. With `net`, a key
     that changed several times in one epoch gives at most the row it had and the row it has. Rows of a topic are kept
-    and told without the columns that are `left_out` of it, whose changes are none.
+    and told without the columns that are `left_out` of it, whose changes are none; one that had not the columns of one
+    of the topic's `shapes` is an error, as it cannot be seen in what is left.
 
     Columns: topic, key, row (JSON text of the row's columns), __diff (+1 came, -1 went), op (c, r, u, d or tombstone),
     partition, offset, timestamp (of the record), changed_at (in the database), lsn (PostgreSQL's), error, value. What
@@ -38,8 +42,9 @@ def latest_by_key(
     spark = records.sparkSession
     kernel = operator(spark, "LatestByKey")
     columns = {topic: [*names] for topic, names in (left_out or {}).items()}
+    known = {topic: [[*shape] for shape in own] for topic, own in (shapes or {}).items()}
     work = kernel.stream if records.isStreaming else kernel.batch
-    return _named(DataFrame(work(prepared(records)._jdf, net, placeholder, columns), spark))
+    return _named(DataFrame(work(prepared(records)._jdf, net, placeholder, columns, known), spark))
 
 
 def latest_rows(records: DataFrame, *, placeholder: str = UNAVAILABLE) -> DataFrame:

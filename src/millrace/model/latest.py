@@ -5,7 +5,8 @@
   a record that is not above the last applied one of its key is a repeat, and ignored.
 - c, r and u put the row there, whatever `before` says; d and a tombstone take it away, and all that is held of it.
 - A column that the database left out of an update, because it is large and did not change, keeps the text that it has.
-- Of a topic, columns that nobody asks for can be left out: its rows are without them, and so are its changes.
+- Of a topic, columns that nobody asks for can be left out: its rows are without them, and so are its changes. A row
+  of such a topic whose columns are none of its shapes cannot be understood.
 - What cannot be understood comes out as an error, and changes nothing.
 """
 
@@ -57,10 +58,14 @@ class LatestByKey:
     """With `net`, an epoch gives for each key at most the row that it had before and the row that it has after."""
 
     def __init__(
-        self, net: bool = False, placeholder: str = UNAVAILABLE, left_out: Mapping[str, Sequence[str]] | None = None
+        self,
+        net: bool = False,
+        placeholder: str = UNAVAILABLE,
+        left_out: Mapping[str, Sequence[str]] | None = None,
+        shapes: Mapping[str, Sequence[Sequence[str]]] | None = None,
     ) -> None:
         self.net = net
-        self.left_out = left_out or {}
+        self.left_out, self.shapes = left_out or {}, shapes or {}
         self.unavailable = unavailable_forms(placeholder)
         self.state: dict[tuple[str, str | None], Held] = {}
 
@@ -88,7 +93,8 @@ class LatestByKey:
         if held and change.partition == held.partition and change.offset <= held.offset:
             return []
         envelope = Envelope("tombstone") if change.value is None else read(change.value)
-        row, error = envelope.after, envelope.error or self._misplaced(change, held)
+        row, error = envelope.after, envelope.error or self._strange(change.topic, envelope.after)
+        error = error or self._misplaced(change, held)
         if row and not error:
             row = without(row, self.left_out.get(change.topic, ()))
             row, error = self._filled(envelope, row, held)
@@ -103,6 +109,12 @@ class LatestByKey:
         went = [_signed(change, envelope, held.row, -1)] if held else []
         came = [_signed(change, envelope, row, 1)] if row else []
         return went + came
+
+    def _strange(self, topic: str, row: str | None) -> str | None:
+        if row is None or not self.left_out.get(topic) or not self.shapes.get(topic):
+            return None
+        columns = [*members(row)]
+        return None if columns in [[*shape] for shape in self.shapes[topic]] else refusals.strange(columns)
 
     def _misplaced(self, change: Change, held: Held | None) -> str | None:
         if change.key is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 NOT_JSON = "the value is not a JSON object in UTF-8"
@@ -28,3 +29,7 @@ def moved(partition: int) -> str:
 
 def unavailable(columns: Iterable[str]) -> str:
     return f"the database left out the unchanged value of {', '.join(columns)}, and no earlier record has it"
+
+
+def strange(columns: Iterable[str]) -> str:
+    return f"nobody knows rows with the columns {json.dumps(list(columns), separators=(',', ':'), ensure_ascii=False)}"

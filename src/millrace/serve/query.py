@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ MOST_LETTERS = 20_000
 # are refused so that queries do not disturb each other.
 _REFUSED = ("pg_", "lo_", "dblink", "set_config", "current_setting", "txid_", "has_", "inet_")
 _REFUSED_ENDS = ("_to_xml", "_to_xmlschema", "_to_xml_and_xmlschema")
+# A function's name, or a table's, as PostgreSQL reads it and the look at the SQL does not.
+_CODES = re.compile(r"""[uU]&["']""")
 _RIGHTS = """
 SELECT r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls,
        EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid),
@@ -182,6 +185,8 @@ def checked(text: str, views: tuple[str, ...]) -> tuple[str, ...]:
     """One SELECT, over views: which ones. Says more clearly what PostgreSQL would refuse anyway."""
     if len(text) > MOST_LETTERS:
         raise QueryRefused(reason=f"it has more than {MOST_LETTERS} letters")
+    if _CODES.search(text):
+        raise QueryRefused(reason="it has names or texts by the codes of their letters (U&)")
     try:
         statements = [each for each in sqlglot.parse(text, read="postgres") if each is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
@@ -194,6 +199,9 @@ def checked(text: str, views: tuple[str, ...]) -> tuple[str, ...]:
     if text.rstrip().endswith(";"):
         raise QueryRefused(reason="it ends with a semicolon")
     own = {each.alias_or_name for each in statement.find_all(exp.CTE)}
+    # What WITH names inside of parentheses is a table of PostgreSQL's outside of them.
+    if named := next((name for name in own if name.lower().startswith("pg_")), None):
+        raise QueryRefused(reason=f"{named} is a name of PostgreSQL's own tables")
     read = dict.fromkeys(table.name for table in statement.find_all(exp.Table) if table.name in views)
     for table in statement.find_all(exp.Table):
         plain = isinstance(table.this, exp.Identifier)

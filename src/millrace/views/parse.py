@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -53,12 +54,17 @@ def resolved(query: exp.Expression, relations: Mapping[str, Relation]) -> Query:
     return Reader(relations).query(query, Scope(), {})
 
 
+def _plain(name: str) -> str:
+    """Another for each name, of letters that Spark takes without quotes; it takes capitals and small ones for alike."""
+    return re.sub("[^a-z0-9]", lambda odd: "__" if odd[0] == "_" else f"_{ord(odd[0]):x}_", name)
+
+
 class Reader:
     """Reads queries; `ctes` are the queries that WITH named."""
 
     def __init__(self, relations: Mapping[str, Relation]) -> None:
         self.relations = relations
-        self._numbers = count(1)
+        self._numbers, self._scans = count(1), count(1)
 
     def fresh(self, letter: str) -> str:
         return f"{letter}{next(self._numbers)}"
@@ -274,7 +280,9 @@ class Reader:
         if relation is None:
             known = ", ".join(self.relations)
             refuse(node, f"there is no table {name!r}{nearest(name, self.relations)}", f"choose from {known}")
-        fields = tuple((column, Ref(self.fresh("c"), type_)) for column, type_ in relation.columns.items())
+        # By their own names: a checkpoint knows its plan by its words, and a table may get a column that nobody reads.
+        scan = next(self._scans)
+        fields = tuple((column, Ref(f"s{scan}_{_plain(column)}", type_)) for column, type_ in relation.columns.items())
         return Scan(name, fields), fields, relation.key
 
     # subqueries in WHERE

@@ -15,7 +15,6 @@ import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Set;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -65,7 +64,9 @@ final class Envelope {
   Long lsn;
 
   private boolean hasImage;
-  private Set<String> leftOut = Set.of();
+  private boolean isStrange;
+  private LeftOut.Columns leftOut = LeftOut.Columns.NONE;
+  private final List<String> shape = new ArrayList<>();
   private byte[] value;
   private final ByteArrayOutputStream chosen = new ByteArrayOutputStream();
 
@@ -73,8 +74,11 @@ final class Envelope {
     this.unavailable = unavailable;
   }
 
-  /** Columns of the rows to come that nobody asks for: their rows are without them. */
-  void leaveOut(Set<String> columns) {
+  /**
+   * Columns of the rows to come that nobody asks for: their rows are without them. Whoever reads those cannot see
+   * any more whether a row had others than are known, so that is looked at here.
+   */
+  void leaveOut(LeftOut.Columns columns) {
     leftOut = columns;
   }
 
@@ -112,7 +116,7 @@ final class Envelope {
     afterStart = afterEnd = 0;
     gaps.clear();
     changedAtUs = lsn = null;
-    hasImage = false;
+    hasImage = isStrange = false;
   }
 
   /** Jackson would take other encodings than UTF-8, and a byte order mark, and could then not tell places in bytes. */
@@ -138,7 +142,9 @@ final class Envelope {
       case "t": return Refusals.TRUNCATION;
       case "m": return Refusals.MESSAGE;
       case "d": return hasImage ? null : Refusals.NO_ENVELOPE;
-      case "c": case "r": case "u": return afterEnd > 0 ? null : hasImage ? Refusals.noAfter(op) : Refusals.NO_ENVELOPE;
+      case "c": case "r": case "u":
+        if (isStrange) return Refusals.strange(shape);
+        return afterEnd > 0 ? null : hasImage ? Refusals.noAfter(op) : Refusals.NO_ENVELOPE;
       default: return Refusals.unknown(op);
     }
   }
@@ -187,11 +193,12 @@ final class Envelope {
   private void after(JsonParser parser, JsonToken token) throws IOException {
     gaps.clear();
     afterStart = afterEnd = 0;
+    isStrange = false;
     if (token != JsonToken.START_OBJECT) {
       parser.skipChildren();
       return;
     }
-    if (!leftOut.isEmpty()) {
+    if (!leftOut.names.isEmpty()) {
       without(parser);
       return;
     }
@@ -206,11 +213,13 @@ final class Envelope {
 
   /** The row of the columns that are asked for, each as it was written. */
   private void without(JsonParser parser) throws IOException {
+    shape.clear();
     chosen.reset();
     chosen.write('{');
     for (String column; (column = parser.nextFieldName()) != null;) {
       int start = tokenStart(parser);
-      if (leftOut.contains(column)) {
+      shape.add(column);
+      if (leftOut.names.contains(column)) {
         parser.nextToken();
         parser.skipChildren();
       } else {
@@ -223,6 +232,7 @@ final class Envelope {
     chosen.write('}');
     image = chosen.toByteArray();
     afterEnd = image.length;
+    isStrange = !leftOut.know(shape);
   }
 
   /** Reads a column's value to its end, and notes it if the database left it out; by so much its place is another. */

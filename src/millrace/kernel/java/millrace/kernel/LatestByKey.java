@@ -73,15 +73,17 @@ public final class LatestByKey {
 
   /** Update is what real-time mode asks for; a query in append mode takes it as well. */
   public static Dataset<Row> stream(
-      Dataset<Row> records, boolean net, String placeholder, Map<String, List<String>> leftOut) {
-    Processor processor = new Processor(net, new Unavailable(placeholder), new LeftOut(leftOut));
+      Dataset<Row> records, boolean net, String placeholder, Map<String, List<String>> leftOut,
+      Map<String, List<List<String>>> shapes) {
+    Processor processor = new Processor(net, new Unavailable(placeholder), new LeftOut(leftOut, shapes));
     return grouped(records).transformWithState(processor, TimeMode.None(), OutputMode.Update(), SIGNED).toDF();
   }
 
   public static Dataset<Row> batch(
-      Dataset<Row> records, boolean net, String placeholder, Map<String, List<String>> given) {
+      Dataset<Row> records, boolean net, String placeholder, Map<String, List<String>> given,
+      Map<String, List<List<String>>> shapes) {
     Unavailable unavailable = new Unavailable(placeholder);
-    LeftOut leftOut = new LeftOut(given);
+    LeftOut leftOut = new LeftOut(given, shapes);
     FlatMapGroupsFunction<RecordKey, LogRecord, SignedRow> changes = (key, sorted) -> {
       Envelope envelope = new Envelope(unavailable);
       envelope.leaveOut(leftOut.of(key));

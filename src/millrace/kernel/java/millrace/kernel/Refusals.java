@@ -1,6 +1,8 @@
 package millrace.kernel;
 
+import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import java.util.List;
+import java.util.StringJoiner;
 
 /** Why a record cannot be taken as a change of a row. The model has the same sentences. */
 final class Refusals {
@@ -27,6 +29,12 @@ final class Refusals {
   static String unavailable(List<String> columns) {
     String named = String.join(", ", columns);
     return "the database left out the unchanged value of " + named + ", and no earlier record has it";
+  }
+
+  static String strange(List<String> columns) {
+    StringJoiner named = new StringJoiner(",", "[", "]");
+    for (String one : columns) named.add('"' + new String(JsonStringEncoder.getInstance().quoteAsString(one)) + '"');
+    return "nobody knows rows with the columns " + named;
   }
 
   private Refusals() {}
