@@ -286,6 +286,14 @@ def test_a_version_is_kept_to_the_second_and_other_programs_are_told(project: Se
         moments.numbered(made, oldest.number)
     assert not made.place.has_folder(files[0].rpartition("/")[0]), "nor does an empty folder stay"
     assert made.versions()[0].number == middle.number, "what is known begins with the oldest that stays"
+    for gone in (
+        lambda: moments.that_holds(made, None, {0: 6}, "offset 0:5"),
+        lambda: moments.of_time(made, middle.at - timedelta(milliseconds=1)),
+    ):
+        with pytest.raises(LakeVersionUnknown, match="the versions of then were let go"):
+            gone()
+    for ends in ({0: 11}, {0: 6, 1: 20}):
+        assert moments.that_holds(made, None, ends, "offset 0:10").number == middle.number
     made.load()
     assert ids(project, made) == [3]
 
