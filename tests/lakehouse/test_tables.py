@@ -31,6 +31,8 @@ from millrace.errors import (
 )
 from millrace.lakehouse import Catalog, Committed, LakeTable, Note, asking, catalog, compacting, moments
 from millrace.lakehouse.asking import asked
+from millrace.lakehouse.iceberg import Iceberg
+from millrace.lakehouse.place import Disk
 from millrace.lakehouse.positions import ends_at, freshness_s
 from millrace.lakehouse.retention import forget
 from millrace.log import Log
@@ -215,6 +217,25 @@ def test_what_a_commit_names_is_on_the_disk_before_it(made: LakeTable, monkeypat
     assert "compacted" in file.path
     names = [made.folder / file.path, *(made.folder / file.path).parents]
     assert {path.stat().st_ino for path in names[: names.index(made.folder) + 1]} <= synced
+
+
+def test_a_commit_copies_no_older_version_of_an_iceberg_table(tmp_path: Path) -> None:
+    """With a day of versions, one every five seconds, it would take more than the five seconds."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    known = SqlCatalog("millrace", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    with contextlib.closing(Iceberg("orders", Disk(tmp_path / "orders"), known)) as table:
+        table.create(COLUMNS, ())
+        for number in range(3):
+            epoch(table, number, [file_of(table, [number])])
+        first, second, _ = table._table.metadata.snapshots
+        copied = table._table.transaction().table_metadata
+        assert copied is not table._table.metadata
+        assert (copied.snapshots[0] is first, copied.snapshots[1] is second) == (True, True)
+        # Who lets the first go makes another second of it.
+        assert forget(table, table.versions()[1].at) == 0
+        assert [each.parent_snapshot_id for each in table._table.metadata.snapshots] == [None, second.snapshot_id]
+        assert (second.parent_snapshot_id, len(table.versions())) == (first.snapshot_id, 2)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
