@@ -119,6 +119,7 @@ class LakeRebuilding(Rebuilding):
                 new, renamed = [each.path for each in self._new()], self._renamed()
                 self._table.is_rebuilt()
                 self._table.commit(Committed(note, new, columns=self._columns, renamed=renamed))
+            self._table.keeps(self._sink.keep, self._sink.cluster_by, self._site.feed.key)
             FileLedger(self._site.folder).write(epoch)
             self._note.unlink()
 
