@@ -191,7 +191,7 @@ def _ends_of(field: StructField) -> tuple[Column, Column]:
     low, high = F.min(field.name), F.max(field.name)
     if not isinstance(field.dataType, DateType):
         return low, high
-    known = (low >= F.lit(date.min)) & (high <= F.lit(date.max))
+    known = (low >= F.expr("DATE '0001-01-01'")) & (high <= F.expr("DATE '9999-12-31'"))
     return F.when(known, low), F.when(known, high)
 
 
