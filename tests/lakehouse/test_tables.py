@@ -31,6 +31,7 @@ from millrace.errors import (
 )
 from millrace.lakehouse import Catalog, Committed, LakeTable, Note, asking, catalog, compacting, moments
 from millrace.lakehouse.asking import asked
+from millrace.lakehouse.bucket import Bucket
 from millrace.lakehouse.iceberg import Iceberg
 from millrace.lakehouse.place import Disk
 from millrace.lakehouse.positions import ends_at, freshness_s
@@ -247,8 +248,10 @@ def test_what_is_let_go_is_said_and_what_is_left_is_whole(project: Settings, mad
     assert forget(made, datetime.now(UTC) - timedelta(hours=2)) == 0
     assert ids(project, made, lambda table: moments.numbered(table, version)) == [0, 1, 2]
     coming = file_of(made, [10])  # somebody is about to commit it
+    made.place.make("data/compacted/9-filled_soon")
     assert forget(made, datetime.now(UTC) + timedelta(seconds=1)) == 1
     assert made.place.seen(first) is None
+    assert isinstance(made.place, Bucket) or made.place.has_folder("data/compacted/9-filled_soon")
     assert ids(project, made) == [9]
     with pytest.raises(LakeVersionUnknown, match=r"its files were let go|it has \d+ to \d+"):
         moments.numbered(made, version)
