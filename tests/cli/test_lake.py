@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pyarrow import parquet
 
 from millrace import config
 from millrace.cli import main
-from millrace.lakehouse import Catalog
+from millrace.lakehouse import Catalog, Committed, Note
 from tests.lakehouse.filled import COLUMNS, epoch, file_of
 
 
@@ -72,6 +73,7 @@ def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureF
         (("--version", "1"), [0, 1, 2]),
         (("--offset", "0:9"), [0, 1, 2]),
         (("--offset", "10"), [0, 7]),
+        (("--offset", "shop.orders:1:10"), [0, 7]),
         (("--time", "2999-01-01"), [0, 7, 8]),
         (("--time", "0 seconds ago"), [0, 7, 8]),
     ):
@@ -79,6 +81,7 @@ def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureF
     for words, reason in (
         (("--offset", "x:1"), "is no offset"),
         (("--offset", "300"), "offset 300: none holds that much"),
+        (("--offset", "shop.items:0:1"), "orders holds records of shop.orders: say of which"),
         (("--time", "12"), "is no time"),
         (("--lsn", "zero"), "is no LSN"),
         (("--version", "9"), "it has 0 to 3"),
@@ -94,6 +97,55 @@ def test_queries_and_how_they_are_answered(orders: Path, capsys: pytest.CaptureF
     assert main(["lake", "query", count, "--version", "1"]) == 0
     assert "orders: version 1 of 20" in capsys.readouterr().err
     assert "it is no query" in said(capsys, "query", "DELETE FROM orders", code=1)
+
+
+def test_names_are_found_however_they_are_spelt(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT count(*) AS n FROM ORDERS, orders AS o"
+    for words, n in (((), 9), (("--version", "3"), 9), (("--version", "0"), 0)):
+        assert json.loads(said(capsys, "query", query, "--format", "json", *words)) == {"n": n}
+    catalog = Catalog(config.load(orders))
+    for name in ("Items", "items"):
+        catalog.table(name, "delta").create(COLUMNS, ())
+    assert json.loads(said(capsys, "query", "SELECT count(*) AS n FROM Items", "--format", "json")) == {"n": 0}
+    assert "ITEMS does not exist" in said(capsys, "query", "SELECT * FROM ITEMS", code=1)
+
+
+def test_of_several_topics_one_is_named(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Catalog(config.load(orders)).table("joined", "delta")
+    table.create(COLUMNS, ())
+    for number in range(2):
+        first = 10 * number
+        ranges = json.dumps([{"left": {"0": [first, first + 10]}}, {"right": {"0": [2 * first, 2 * first + 20]}}])
+        table.commit(Committed(Note("flow", number, ranges, f"flow/{number}"), [file_of(table, [number])]))
+    query = "SELECT count(*) AS n FROM joined"
+    for offset, n in (("left:0:9", 1), ("left:0:12", 2), ("right:0:12", 1), ("right:0:20", 2)):
+        assert json.loads(said(capsys, "query", query, "--format", "json", "--offset", offset)) == {"n": n}
+    reason = "joined holds records of left and right: say of which with --offset TOPIC:0:12"
+    assert reason in said(capsys, "query", query, "--offset", "12", code=1)
+
+
+def test_what_python_has_no_value_for(
+    orders: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL's infinity and its years, a difference of times, bytes, and times without a zone, wherever we are."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    query = (
+        "SELECT DATE 'infinity' AS until, TIMESTAMP '12000-01-01 00:00:01' AS far, "
+        "TIMESTAMP '2026-01-01 12:00' AS noon, INTERVAL '90 seconds' AS lasts, "
+        "sum(id) AS whole, 'text'::BLOB AS told, '\\xFF'::BLOB AS raw FROM orders"
+    )
+    try:
+        found = json.loads(said(capsys, "query", query, "--format", "json"))
+        lines = said(capsys, "query", query, "--format", "csv").splitlines()
+        shown = said(capsys, "query", query)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    times = {"until": "infinity", "far": "+12000-01-01T00:00:01", "noon": "2026-01-01T12:00:00", "lasts": "00:01:30"}
+    assert found == {**times, "whole": 15, "told": "dGV4dA==", "raw": "/w=="}
+    assert lines == [",".join(found), ",".join(map(str, found.values()))]
+    assert shown.split()[-7:] == [*times.values(), "15", "text", "/w=="]
 
 
 def test_columns_of_the_same_name(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:

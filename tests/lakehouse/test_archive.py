@@ -118,6 +118,10 @@ def test_there_and_back_and_on_with_the_live_topic(log: Log, table: LakeTable, m
     log.topics.create("events", partitions=2, retention="forever")
     with pytest.raises(ArchiveUnfit, match="it was made anew"):
         archive(log, "events", table)
+    assert restore(log, table, "fifth") == 60, "of a topic that is empty nothing is left out"
+    feed(log, 0, 4)
+    with pytest.raises(ArchiveUnfit, match="it was made anew"):
+        restore(log, table, "sixth")
     log.topics.create("one", partitions=1)
     with pytest.raises(ArchiveUnfit, match="has 2 partitions"):
         restore(log, table, "one")

@@ -7,16 +7,21 @@ import random
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
+from pyspark.sql.types import DateType, LongType, MapType, StringType, StructField, StructType
 
 from millrace.config import Settings
 from millrace.errors import LakeFollowingGap, LakeNotAppended
-from millrace.lakehouse import Catalog, LakeTable
+from millrace.lakehouse import Catalog, Committed, LakeTable
 from millrace.lakehouse.compacting import compact
+from millrace.lakehouse.delta import Delta
 from millrace.lakehouse.following import HEADER, Following, Mark, _plain
+from millrace.lakehouse.place import Disk
 from millrace.lakehouse.retention import forget
 from millrace.log import Log
 from tests.lakehouse.filled import COLUMNS, IN_S3, epoch, file_of, format_of, project_of
@@ -155,3 +160,19 @@ def test_values_that_json_has_none_for() -> None:
     given = {"bytes": b"\x00\xff", "far": float("inf"), "none": float("nan"), "parts": [{"a": b"x"}], "text": ""}
     assert _plain(given) == {"bytes": "AP8=", "far": "inf", "none": "nan", "parts": [{"a": "eA=="}], "text": ""}
     assert _plain("", emptied=True) is None
+
+
+def test_days_that_python_does_not_know(tmp_path: Path) -> None:
+    """They are texts in the topic, and no reason to stand still."""
+    table = Delta("far", Disk(tmp_path / "far"))
+    table.create(
+        StructType([StructField("day", DateType()), StructField("tags", MapType(StringType(), LongType()))]), ()
+    )
+    days = pyarrow.array([2**31 - 1, 0], pyarrow.int32()).cast(pyarrow.date32())
+    tags = pyarrow.array([[("a", 1)], None], pyarrow.map_(pyarrow.string(), pyarrow.int64()))
+    table.place.make("data")
+    parquet.write_table(pyarrow.table({"day": days, "tags": tags}), table.place.arrow("data/far.parquet"))
+    table.commit(Committed(None, ["data/far.parquet"]))
+    following = Following(None, "far", ["day", "tags", "none"])  # type: ignore[arg-type] -- nothing is written
+    found = list(following._rows(table, table.files()))
+    assert found == [{"day": "infinity", "tags": {"a": 1}}, {"day": date(1970, 1, 1), "tags": None}]

@@ -31,6 +31,9 @@ from millrace.errors import (
 )
 from millrace.lakehouse import Catalog, Committed, LakeTable, Note, asking, catalog, compacting, moments
 from millrace.lakehouse.asking import asked
+from millrace.lakehouse.bucket import Bucket
+from millrace.lakehouse.iceberg import Iceberg
+from millrace.lakehouse.place import Disk
 from millrace.lakehouse.positions import ends_at, freshness_s
 from millrace.lakehouse.retention import forget
 from millrace.log import Log
@@ -217,6 +220,25 @@ def test_what_a_commit_names_is_on_the_disk_before_it(made: LakeTable, monkeypat
     assert {path.stat().st_ino for path in names[: names.index(made.folder) + 1]} <= synced
 
 
+def test_a_commit_copies_no_older_version_of_an_iceberg_table(tmp_path: Path) -> None:
+    """With a day of versions, one every five seconds, it would take more than the five seconds."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    known = SqlCatalog("millrace", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    with contextlib.closing(Iceberg("orders", Disk(tmp_path / "orders"), known)) as table:
+        table.create(COLUMNS, ())
+        for number in range(3):
+            epoch(table, number, [file_of(table, [number])])
+        first, second, _ = table._table.metadata.snapshots
+        copied = table._table.transaction().table_metadata
+        assert copied is not table._table.metadata
+        assert (copied.snapshots[0] is first, copied.snapshots[1] is second) == (True, True)
+        # Who lets the first go makes another second of it.
+        assert forget(table, table.versions()[1].at) == 0
+        assert [each.parent_snapshot_id for each in table._table.metadata.snapshots] == [None, second.snapshot_id]
+        assert (second.parent_snapshot_id, len(table.versions())) == (first.snapshot_id, 2)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_what_is_let_go_is_said_and_what_is_left_is_whole(project: Settings, made: LakeTable) -> None:
     first = file_of(made, range(3))
@@ -226,8 +248,10 @@ def test_what_is_let_go_is_said_and_what_is_left_is_whole(project: Settings, mad
     assert forget(made, datetime.now(UTC) - timedelta(hours=2)) == 0
     assert ids(project, made, lambda table: moments.numbered(table, version)) == [0, 1, 2]
     coming = file_of(made, [10])  # somebody is about to commit it
+    made.place.make("data/compacted/9-filled_soon")
     assert forget(made, datetime.now(UTC) + timedelta(seconds=1)) == 1
     assert made.place.seen(first) is None
+    assert isinstance(made.place, Bucket) or made.place.has_folder("data/compacted/9-filled_soon")
     assert ids(project, made) == [9]
     with pytest.raises(LakeVersionUnknown, match=r"its files were let go|it has \d+ to \d+"):
         moments.numbered(made, version)
@@ -286,6 +310,14 @@ def test_a_version_is_kept_to_the_second_and_other_programs_are_told(project: Se
         moments.numbered(made, oldest.number)
     assert not made.place.has_folder(files[0].rpartition("/")[0]), "nor does an empty folder stay"
     assert made.versions()[0].number == middle.number, "what is known begins with the oldest that stays"
+    for gone in (
+        lambda: moments.that_holds(made, None, {0: 6}, "offset 0:5"),
+        lambda: moments.of_time(made, middle.at - timedelta(milliseconds=1)),
+    ):
+        with pytest.raises(LakeVersionUnknown, match="the versions of then were let go"):
+            gone()
+    for ends in ({0: 11}, {0: 6, 1: 20}):
+        assert moments.that_holds(made, None, ends, "offset 0:10").number == middle.number
     made.load()
     assert ids(project, made) == [3]
 

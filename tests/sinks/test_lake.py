@@ -252,8 +252,14 @@ def test_a_table_grows_with_its_rows(kind: str, written: Callable[[str], Written
         remedy = "millrace rebuild lake" if kind == "delta" else "name another table: Iceberg"
         with pytest.raises(SinkTargetUnfit, match=f"'old' is string there and int here.*{remedy}"):
             made.write(made.spark.sql("SELECT 1 AS id, 1 AS old"), sink)
+        for key, told in (("old", "old"), (None, "nothing")) if sink.key else ():
+            with pytest.raises(SinkTargetUnfit, match=f"known by id, and these by {told}: .*millrace rebuild lake"):
+                made.write(made.spark.sql("SELECT 1 AS id, 'a' AS old"), made.sink(key=key))
     with pytest.raises(SinkTargetUnfit, match="divided by nothing: divide by the same"):
         made.write(made.spark.sql("SELECT 1 AS id"), lake(made.name, format=made.format, name="x", partition_by="id"))
+    other: Any = {"delta": "iceberg", "iceberg": "delta"}[kind]
+    with pytest.raises(SinkTargetUnfit, match=f"there it is a table of {kind}: name another table"):
+        made.write(made.spark.sql("SELECT 1 AS id"), lake(made.name, format=other, name="y"))
 
 
 @pytest.mark.parametrize("kind", todays(FORMATS[::-1], 1))

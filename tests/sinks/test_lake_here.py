@@ -141,6 +141,11 @@ def test_no_epoch_is_computed_in_vain_where_much_of_the_table_may_hold_its_keys(
     assert merged.here.likely
 
 
+def test_nothing_is_said_of_days_that_python_does_not_know() -> None:
+    days = pyarrow.array([2**31 - 1, 0], pyarrow.int32()).cast(pyarrow.date32())
+    assert lake_here.spans_of(pyarrow.table({"day": days, "id": [2, 1]})) == [None, (1, 2)]
+
+
 def test_null_is_a_key_like_others() -> None:
     rows = pyarrow.table({"id": pyarrow.array([1, None, 3], pyarrow.int64())})
     assert list(held(rows, pyarrow.table({"id": pyarrow.array([None, 3], pyarrow.int32())}))) == [False, True, True]

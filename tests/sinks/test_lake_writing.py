@@ -232,3 +232,24 @@ def test_columns_whose_values_never_come_again_are_written_without_trying_a_dict
         table._filled = 0
         assert not table.varied, "now and then it is tried again"
     assert len(made.rows()) == 40_000
+
+
+@pytest.mark.parametrize("key", [["day"], ["id", "day", "stamp"]], ids="+".join)
+def test_days_that_python_does_not_know_are_keys_like_others(
+    key: list[str], written: Callable[[str], Written], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL's infinity, of rows that are valid until others take their place."""
+    made = written(todays(FORMATS, 1)[0])
+
+    def rows(word: str) -> DataFrame:
+        ends = "date_from_unix_date(2147483647) AS day, timestamp_micros(9223372036854775807) AS stamp"
+        return made.spark.sql(f"SELECT id, {ends}, '{word}' AS word FROM range(1)")
+
+    with going(made, rows(""), key=key) as flow:
+        for word in ("first", "by the driver"):
+            flow.epoch(rows(word))
+        monkeypatch.setattr(lake_here, "KEYS_HERE", 0)
+        flow.epoch(rows("by Spark"))
+    ends = "day::VARCHAR AS day, stamp::VARCHAR AS stamp"
+    wanted = [{"id": 0, "day": "infinity", "stamp": "infinity", "word": "by Spark"}]
+    assert made.asked(f"SELECT id, {ends}, word FROM {{}} WHERE day = 'infinity'") == wanted

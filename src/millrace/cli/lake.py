@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import csv
 import json
@@ -50,7 +51,9 @@ def add(commands: Commands) -> None:
     when.add_argument("--version", type=int, dest="number", metavar="N", help="the tables as that version has them")
     when.add_argument("--time", metavar="TIME", help='as they were then: 2026-01-31T12:00, or "10 minutes ago"')
     when.add_argument(
-        "--offset", metavar="[PARTITION:]OFFSET", help="as of the first version that holds that record of the topic"
+        "--offset",
+        metavar="[[TOPIC:]PARTITION:]OFFSET",
+        help="as of the first version that holds that record of the topic",
     )
     when.add_argument("--lsn", help="as of the first version that holds all that was committed by then (0/16E8F58)")
 
@@ -245,11 +248,26 @@ def _chosen(args: argparse.Namespace, settings: Settings, table: LakeTable) -> V
     if args.time is not None:
         return moments.of_time(table, moment("--time", args.time, _QUERY))
     if args.offset is not None:
-        number, _, offset = args.offset.rpartition(":")
-        if not (number or "0").isdecimal() or not offset.isdecimal():
-            raise UsageInvalid(reason=f"--offset {args.offset} is no offset like 4711 or 0:4711", command=_QUERY)
-        return moments.that_holds(table, None, {int(number or 0): int(offset) + 1}, f"offset {args.offset}")
+        return _at_offset(args.offset, settings, table)
     return None if args.lsn is None else _at_lsn(args.lsn, settings, table)
+
+
+def _at_offset(text: str, settings: Settings, table: LakeTable) -> Version:
+    from millrace.lakehouse import moments
+
+    place, _, offset = text.rpartition(":")
+    topic, _, number = place.rpartition(":")
+    if not (number or "0").isdecimal() or not offset.isdecimal():
+        raise UsageInvalid(reason=f"--offset {text} is no offset like 4711 or 0:4711", command=_QUERY)
+    note = table.note()
+    topics = list({} if note is None else moments.topics_of(note))
+    meant = [each for each in topics if topic in ("", each, settings.unnamed(each))]
+    if topics and len(meant) != 1:
+        known = " and ".join(sorted(topics))
+        reason = f"{table.name} holds records of {known}: say of which with --offset TOPIC:{number or 0}:{offset}"
+        raise UsageInvalid(reason=reason, command=_QUERY)
+    ends = {int(number or 0): int(offset) + 1}
+    return moments.that_holds(table, meant[0] if meant else None, ends, f"offset {text}")
 
 
 def _at_lsn(text: str, settings: Settings, table: LakeTable) -> Version:
@@ -276,13 +294,15 @@ def _print(found: Any, format: str, file: Any) -> None:
         names = list(found.columns)
         for row in _rows(found):
             told = {name: _finite(value) for name, value in zip(names, row, strict=True)}
-            print(json.dumps(told, default=plain, ensure_ascii=False, allow_nan=False), file=file)
+            print(json.dumps(told, default=_plain, ensure_ascii=False, allow_nan=False), file=file)
     elif format == "csv":
         writer = csv.writer(file)
         writer.writerow(found.columns)
         writer.writerows(map(_cell, row) for row in _rows(found))
     else:
-        rows = [[_cell(value) for value in row] for row in _rows(found.limit(MOST_SHOWN + 1))]
+        from millrace.lakehouse.answers import readable
+
+        rows = [[_cell(readable(value)) for value in row] for row in _rows(found.limit(MOST_SHOWN + 1))]
         if rows:
             grid(found.columns, rows[:MOST_SHOWN], _exact, file)
         else:
@@ -293,8 +313,15 @@ def _print(found: Any, format: str, file: Any) -> None:
 
 def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
     """By place, not by name: columns may be called alike."""
+    from millrace.lakehouse.answers import values
+
+    # What DuckDB makes of a sum of whole numbers is one, and to Arrow a decimal.
+    whole = [str(kind) == "HUGEINT" for kind in found.types]
     for batch in found.to_arrow_reader():
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        columns = [values(column) for column in batch.columns]
+        for place in (place for place, is_whole in enumerate(whole) if is_whole):
+            columns[place] = [None if value is None else int(value) for value in columns[place]]
+        yield from zip(*columns, strict=True)
 
 
 def _finite(value: Any) -> Any:
@@ -312,11 +339,16 @@ def _exact(value: Any) -> str:
 
 def _cell(value: Any) -> Any:
     """Numbers as they are; times as ISO 8601; what has parts as JSON."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, dict | list):
-        return json.dumps(value, default=plain, ensure_ascii=False)
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    return value if value is None or isinstance(value, int | float | str) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """For JSON: times without a zone stay so, and bytes are as topics and `millrace table read` have them."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else plain(value)
 
 
 def compact(args: argparse.Namespace, settings: Settings) -> None:

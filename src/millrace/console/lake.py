@@ -12,6 +12,7 @@ from millrace.console.grid import Grid, cell
 from millrace.console.views import Answered
 from millrace.errors import LakeMomentInvalid, PositionInvalid, RequestInvalid
 from millrace.lakehouse import Catalog, LakeTable, Version, moments
+from millrace.lakehouse.answers import readable, values
 from millrace.lakehouse.asking import Choose, asked
 from millrace.lakehouse.catalog import Unseen
 from millrace.log import position
@@ -93,8 +94,8 @@ def ask(settings: Settings, name: str, sql: str, as_of: str, most_rows: int) -> 
         columns = tuple(found.columns)
         # Row by row as Arrow has them: columns may have the same name, of which a dict would keep one.
         arrow = found.limit(most_rows + 1).to_arrow_table()
-    values = [each.to_pylist() for each in arrow.columns]
-    rows = tuple(tuple(cell(value) for value in row) for row in zip(*values, strict=True))
+    found_rows = zip(*(values(each) for each in arrow.columns), strict=True)
+    rows = tuple(tuple(cell(readable(value)) for value in row) for row in found_rows)
     return Answered(Grid(columns, rows[:most_rows]), len(rows) > most_rows, time.monotonic() - began, chosen)
 
 

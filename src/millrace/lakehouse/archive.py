@@ -94,8 +94,7 @@ def _commit(log: Log, topic: str, table: LakeTable, ends: Mapping[int, int], mos
         if first > at:
             raise ArchiveGap(topic=topic, partition=number, first=at, end=first)
         if end < at:
-            reason = f"it holds partition {number} up to offset {at}, and the topic ends at {end}: it was made anew"
-            raise ArchiveUnfit(table=table.name, topic=topic, reason=reason)
+            raise ArchiveUnfit(table=table.name, topic=topic, reason=_made_anew(number, at, end))
         if at >= ends[number]:
             continue
         records = list(islice(_records(log, topic, number, at, ends[number]), most))
@@ -115,6 +114,10 @@ def _commit(log: Log, topic: str, table: LakeTable, ends: Mapping[int, int], mos
                 raise
         return len(records)
     return None
+
+
+def _made_anew(partition: int, at: int, end: int) -> str:
+    return f"it holds partition {partition} up to offset {at}, and the topic ends at {end}: it was made anew"
 
 
 def _records(log: Log, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
@@ -170,6 +173,8 @@ def restore(log: Log, table: LakeTable, into: str, of: str | None = None) -> int
     held = log.topics.offsets(into)
     if unfit := _unfit(log, table, live, into, len(ends), len(held)):
         raise ArchiveUnfit(table=table.name, topic=into, reason=unfit)
+    if left_out := _leaves_out(log, live, ends):
+        raise ArchiveUnfit(table=table.name, topic=live, reason=left_out)
     wrote = 0
     with log.writer(into) as writer:
         for number, end in ends.items():
@@ -188,6 +193,16 @@ def _unfit(log: Log, table: LakeTable, live: str, into: str, wanted: int, has: i
         return f"{live} has {wanted} partitions, and this one {has}"
     if _is_compacted(log, into) and _keyless(table):
         return "it is compacted, and so takes no record without a key, of which the archive has some"
+    return None
+
+
+def _leaves_out(log: Log, live: str, ends: Mapping[int, int]) -> str | None:
+    """Which records of the live topic do not follow on the archive."""
+    for number, (first, last) in log.topics.offsets(live).items() if log.topics.exists(live) else ():
+        if number not in ends and last:
+            return f"it lacks partition {number}, which the topic has by now: archive it first"
+        if first < last < ends.get(number, 0):
+            return _made_anew(number, ends[number], last)
     return None
 
 
@@ -219,10 +234,9 @@ def _whole(log: Log, table: LakeTable, live: str, partition: int, end: int) -> I
         for batch in connection.execute(query, {"number": partition}).to_arrow_reader():
             for row in batch.to_pylist():
                 yield row["key"], row["value"], _pairs(row["headers"]), row["time"]
-    if not log.topics.exists(live):
+    if not log.topics.exists(live) or (place := log.topics.offsets(live).get(partition)) is None:
         return
-    first = log.topics.offsets(live)[partition][0]
-    if first > end:
+    if (first := place[0]) > end:
         raise ArchiveGap(topic=live, partition=partition, first=end, end=first)
     for record in log.read(live, end, partition=partition):
         yield record.key, record.value, list(record.headers), record.time

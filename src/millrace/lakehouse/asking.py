@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,9 +47,8 @@ def asked(
         raise LakeQueryInvalid(reason="it is not one statement of SQL", remedy="mend it") from None
     if not isinstance(parsed, exp.Query):
         raise LakeQueryInvalid(reason="it is no query", remedy="begin with SELECT or WITH: nothing is changed here")
-    catalog, names = Catalog(settings), {table.name for table in parsed.find_all(exp.Table)}
-    scans = {}
-    for name in sorted(names & set(catalog.names())):
+    catalog, scans = Catalog(settings), {}
+    for name in sorted(_named({table.name for table in parsed.find_all(exp.Table)}, catalog.names())):
         with catalog.opened(name) as table:
             scans[name] = words(table, choose(table))
     with connected(*scans.values(), place=catalog.place) as connection:
@@ -56,6 +56,15 @@ def asked(
             connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM {scan}')  # noqa: S608 -- our own words
         with _told(catalog), _confined(connection, catalog, limit_s):
             yield connection.sql(query)
+
+
+def _named(asked_for: Collection[str], known: Collection[str]) -> set[str]:
+    """Names mean the same to DuckDB however they are spelt, and so the one table that is called so."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in known:
+        alike[name.lower()].append(name)
+    found = ([name] if name in known else alike[name.lower()] for name in asked_for)
+    return {names[0] for names in found if len(names) == 1}
 
 
 def words(table: LakeTable, version: Version | None = None) -> str:

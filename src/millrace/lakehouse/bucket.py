@@ -152,7 +152,7 @@ class Bucket(Place):
                 self.filesystem.copy_file(self.arrow(each.path), self.arrow(to + each.path.removeprefix(path)))
             self.remove(each.path)
 
-    def tidy(self, path: str) -> None:
+    def tidy(self, folders: Iterable[str]) -> None:
         """A folder goes with the last that is in it."""
 
     def abandon(self, under: str, before: datetime | None = None) -> int:

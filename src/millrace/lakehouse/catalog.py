@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 EXTRA = "lake"
 FORMATS = ("delta", "iceberg")
+# By which folder of a table its format is known.
+MARKS = {"delta": "_delta_log", "iceberg": "metadata"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DATABASE = "millrace"
 CONNECT_S = 5
@@ -68,9 +70,7 @@ class Catalog:
         """None if there is no such table."""
         if not NAME.fullmatch(name):
             return None
-        if self.place.has_folder(f"{name}/_delta_log"):
-            return "delta"
-        return "iceberg" if self.place.has_folder(f"{name}/metadata") else None
+        return next((format_ for format_, folder in MARKS.items() if self.place.has_folder(f"{name}/{folder}")), None)
 
     def names(self) -> list[str]:
         with extra():

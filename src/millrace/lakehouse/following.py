@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millrace.errors import LakeFollowingGap, LakeNotAppended, LakeNotPlain, Where
+from millrace.lakehouse.answers import values
 from millrace.lakehouse.footers import footers
 from millrace.lakehouse.table import DataFile, LakeTable, Version
 
@@ -152,8 +153,18 @@ class Following:
             with parquet.ParquetFile(place.arrow(each.path), filesystem=place.filesystem) as file:
                 names = [name for name in self._columns if name in file.schema_arrow.names]
                 for batch in file.iter_batches(_ROWS_AT_ONCE, columns=names):
-                    for row in batch.to_pylist(maps_as_pydicts="strict"):
-                        yield {name: _plain(value, name in table.emptied) for name, value in row.items()}
+                    columns = [_values(column) for column in batch.columns]
+                    for row in zip(*columns, strict=True) if names else [()] * batch.num_rows:
+                        told = zip(batch.schema.names, row, strict=True)
+                        yield {name: _plain(value, name in table.emptied) for name, value in told}
+
+
+def _values(column: Any) -> list[Any]:
+    from pyarrow import types
+
+    if types.is_nested(column.type):
+        return list(column.to_pylist(maps_as_pydicts="strict"))
+    return values(column)
 
 
 def _plain(value: Any, emptied: bool = False) -> Any:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +29,7 @@ from millrace.lakehouse.table import KEY, NOTE, Committed, DataFile, LakeTable, 
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io.pyarrow import DataFileStatistics
     from pyiceberg.manifest import DataFile as Entry
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
@@ -60,6 +62,7 @@ class Iceberg(LakeTable):
 
     def __init__(self, name: str, place: Place, catalog: Catalog) -> None:
         super().__init__(name, place)
+        _share_versions()
         self._catalog, self._known = catalog, (NAMESPACE, name)
         # By manifest of the version that was listed last.
         self._listed: dict[str, list[Entry]] = {}
@@ -393,6 +396,15 @@ class Iceberg(LakeTable):
             engine.dispose()
 
 
+def _share_versions() -> None:
+    """`pyiceberg` 0.12 copies what it knows of a table some fifteen times a commit (`Transaction.table_metadata`), down
+    to every part of every older version: 0.8 ms for each of these. They are never changed, so copies have the same."""
+    from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+
+    for kind in (Snapshot, SnapshotLogEntry):
+        kind.__deepcopy__ = lambda self, memo=None: self  # noqa: ARG005
+
+
 def _mapping(schema: Schema, former: Mapping[int, Sequence[str]]) -> str:
     """Which column of a file is which: by the names of now, and those of before."""
     fields = json.loads(schema.name_mapping.model_dump_json())
@@ -426,15 +438,10 @@ def _bounds(schema: Schema, bounds: dict[int, bytes] | None) -> Iterator[tuple[s
 def _data_file(place: Place, metadata: TableMetadata, footer: Footer) -> Entry:
     """What a commit says of a file: `parquet_file_to_data_file` would read its end once more, and takes a value that is
     too long to be told there for none."""
-    from pyiceberg.io import pyarrow as reading
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
     schema, spec = metadata.schema(), metadata.spec()
-    told = reading.data_file_statistics_from_parquet_metadata(
-        footer.whole,
-        reading.compute_statistics_plan(schema, metadata.properties),
-        reading.parquet_path_to_id_mapping(schema),
-    )
+    told = _statistics(schema, metadata.properties, footer)
     values = told.partition(spec, schema)
     for number, field in enumerate(spec.fields):
         if values[number] is None:
@@ -453,6 +460,22 @@ def _data_file(place: Place, metadata: TableMetadata, footer: Footer) -> Entry:
     )
     _without_ends_of_floats(made, schema)
     return made
+
+
+def _statistics(schema: Schema, properties: Mapping[str, str], footer: Footer) -> DataFileStatistics:
+    from pyiceberg.io import pyarrow as reading
+    from pyiceberg.types import DateType, TimestampType, TimestamptzType
+
+    plan = reading.compute_statistics_plan(schema, dict(properties))
+    columns = reading.parquet_path_to_id_mapping(schema)
+    try:
+        return reading.data_file_statistics_from_parquet_metadata(footer.whole, plan, columns)
+    except (OverflowError, ValueError):  # days and moments that Python does not know: of these, how many there are
+        counts, times = reading.match_metrics_mode("counts"), DateType | TimestampType | TimestamptzType
+        for number, each in plan.items():
+            if isinstance(each.iceberg_type, times) and each.column_name not in footer.low:
+                plan[number] = replace(each, mode=counts)
+        return reading.data_file_statistics_from_parquet_metadata(footer.whole, plan, columns)
 
 
 def _without_ends_of_floats(file: Entry, schema: Schema) -> None:

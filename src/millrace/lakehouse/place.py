@@ -80,8 +80,8 @@ class Place(ABC):
     def rename_folder(self, path: str, to: str) -> None: ...
 
     @abstractmethod
-    def tidy(self, path: str) -> None:
-        """Removes empty folders, two and more below that one; one that is being filled says no."""
+    def tidy(self, folders: Iterable[str]) -> None:
+        """Removes those that are empty."""
 
     def abandon(self, under: str, before: datetime | None = None) -> int:  # noqa: ARG002 -- a disk has none
         """Lets go of what was being sent there in parts and never came to its end: all, or what was begun before then.
@@ -164,12 +164,10 @@ class Disk(Place):
     def rename_folder(self, path: str, to: str) -> None:
         (self.folder / path).rename(self.folder / to)
 
-    def tidy(self, path: str) -> None:
-        data = self.folder / path
-        for each in sorted(data.glob("*/**/"), key=lambda one: len(one.parts), reverse=True):
-            if each.parent != data:
-                with contextlib.suppress(OSError):
-                    each.rmdir()
+    def tidy(self, folders: Iterable[str]) -> None:
+        for each in sorted(folders, key=len, reverse=True):
+            with contextlib.suppress(OSError):  # it is not
+                (self.folder / each).rmdir()
 
     def begin_settling(self, paths: Iterable[str]) -> None:
         pool = ThreadPoolExecutor(_AT_ONCE)

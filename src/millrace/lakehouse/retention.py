@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 
@@ -34,13 +35,21 @@ def forget(table: LakeTable, before: datetime, turn: AbstractContextManager[obje
         table.drop(oldest)
     table.tidy(oldest)
     since = {each.note.written: each.number for each in versions if each.note is not None}
-    gone = 0
+    gone: list[str] = []
     for each in table.place.files(DATA):
         if each.path not in kept and not _younger(each, oldest, since, before):
             table.place.remove(each.path)
-            gone += 1
-    table.place.tidy(DATA)
-    return gone
+            gone.append(each.path)
+    # Other folders may be empty because somebody has just made them, and is about to fill them.
+    table.place.tidy(set(_attempts(gone)))
+    return len(gone)
+
+
+def _attempts(paths: Iterable[str]) -> Iterator[str]:
+    """The folders that were made for these files: those of an attempt, and below."""
+    for path in paths:
+        parts = path.split("/")
+        yield from ("/".join(parts[:length]) for length in range(3, len(parts)))
 
 
 def _younger(file: Seen, oldest: Version, since: dict[str, int], before: datetime) -> bool:

@@ -7,6 +7,7 @@ rows of the epoch, and of one file for each thread, or where files are divided a
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -224,7 +225,9 @@ def spans_of(keys: pyarrow.Table) -> list[Span]:
 
     found: list[Span] = []
     for column in keys.columns:
-        told = compute.min_max(column).as_py() if not column.null_count else {"min": None}
+        told: dict[str, Any] = {"min": None}
+        with contextlib.suppress(OverflowError, ValueError):  # days and moments that Python does not know
+            told = compute.min_max(column).as_py() if not column.null_count else told
         found.append((told["min"], told["max"]) if type(told["min"]) in merging.ORDERED else None)
     return found
 

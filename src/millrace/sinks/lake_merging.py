@@ -17,8 +17,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from millrace.kernel.calling import quoted
 from millrace.lakehouse import DataFile, LakeTable
@@ -27,6 +28,8 @@ from millrace.sinks.lake import PART
 from millrace.sinks.lake_files import read
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
     from millrace.lakehouse.types import Growth
 
 # Files that are made together have so many bytes, or rows where nobody knows their bytes; with cores to spare, they are
@@ -169,8 +172,8 @@ def spans_of(keys: DataFrame) -> tuple[int, list[Span]]:
     """How many keys there are, and between which values; None where nothing can be said."""
     names = keys.columns
     asked = [F.count(F.lit(1))]
-    for name in names:
-        asked += [F.min(name), F.max(name), F.count(name)]
+    for field in keys.schema.fields:
+        asked += [*_ends_of(field), F.count(field.name)]
     (count, *told) = keys.agg(*asked).collect()[0]
     spans: list[Span] = []
     for place in range(len(names)):
@@ -178,6 +181,18 @@ def spans_of(keys: DataFrame) -> tuple[int, list[Span]]:
         ordered = type(low) in ORDERED and known == count
         spans.append((low, high) if ordered else None)
     return count, spans
+
+
+def _ends_of(field: StructField) -> tuple[Column, Column]:
+    """The least and the greatest; null where Python does not know one of them: days before the year 1 and after 9999,
+    and of moments in any case, for they are not asked for."""
+    if isinstance(field.dataType, TimestampType | TimestampNTZType):
+        return F.lit(None), F.lit(None)
+    low, high = F.min(field.name), F.max(field.name)
+    if not isinstance(field.dataType, DateType):
+        return low, high
+    known = (low >= F.expr("DATE '0001-01-01'")) & (high <= F.expr("DATE '9999-12-31'"))
+    return F.when(known, low), F.when(known, high)
 
 
 def bytes_of(files: Sequence[DataFile]) -> int:

@@ -21,7 +21,7 @@ from millrace.lakehouse.types import growth
 from millrace.sinks.comparing import Held, canonical
 from millrace.sinks.contract import DIFF, VERSION, Feed, Refuse, Writer
 from millrace.sinks.lake_files import fill, read, shaped, slug
-from millrace.sinks.lake_writer import failing, refuse_unfit
+from millrace.sinks.lake_writer import failing, refuse_other_format, refuse_unfit
 from millrace.sinks.last import last_of_each
 from millrace.sinks.ledger import Entry, Epoch, FileLedger
 from millrace.sinks.rebuilding import Rebuilding, Site, Which
@@ -64,6 +64,8 @@ class LakeRebuilding(Rebuilding):
             if self._loaded():
                 found = growth(self._table.columns, self._columns.fields, self._sink.renamed)
                 refuse_unfit(self._sink, self._table, found, rebuilt=True)
+            else:
+                refuse_other_format(self._sink, self._table)
         folder = f"{slug(self._site.flow)}/{self._site.purpose}-{uuid.uuid4().hex[:8]}"
         with failing(self._sink):
             self._note.parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +119,7 @@ class LakeRebuilding(Rebuilding):
                 new, renamed = [each.path for each in self._new()], self._renamed()
                 self._table.is_rebuilt()
                 self._table.commit(Committed(note, new, columns=self._columns, renamed=renamed))
+            self._table.keeps(self._sink.keep, self._sink.cluster_by, self._site.feed.key)
             FileLedger(self._site.folder).write(epoch)
             self._note.unlink()
 

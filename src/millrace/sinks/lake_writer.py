@@ -27,6 +27,7 @@ from millrace.errors import LakeTaken, MillraceError, SinkFailed, SinkTargetUnfi
 from millrace.failpoint import FailPoint
 from millrace.kernel.calling import quoted
 from millrace.lakehouse import Catalog, Committed, LakeTable, Note
+from millrace.lakehouse.catalog import MARKS
 from millrace.lakehouse.compacting import debt
 from millrace.lakehouse.moments import records
 from millrace.lakehouse.retention import LEFT_S
@@ -196,9 +197,29 @@ def ready(sink: Lake, table: LakeTable, feed: Feed) -> None:
     if not table.load():
         from pyspark.sql.types import StructType
 
+        refuse_other_format(sink, table)
         table.create(StructType(wanted), sink.partition_by, sink.keep, key=feed.key)
     refuse_unfit(sink, table, growth(table.columns, wanted, sink.renamed), rebuilt=False)
+    _refuse_other_key(sink, table, feed)
     table.keeps(sink.keep, sink.cluster_by, feed.key)
+
+
+def refuse_other_format(sink: Lake, table: LakeTable) -> None:
+    """Two tables in a folder would let go of each other's files, and queries would find one of them."""
+    for other, folder in MARKS.items():
+        if other != table.format and table.place.has_folder(folder):
+            reason, remedy = f"there it is a table of {other}", "name another table, or move that one away"
+            raise SinkTargetUnfit(sink=sink.name, target=sink.table, reason=reason, remedy=remedy, where=sink.where)
+
+
+def _refuse_other_key(sink: Lake, table: LakeTable, feed: Feed) -> None:
+    """Epochs would take the place of rows that have the new key in common, and leave others that do."""
+    now = {old: new for new, old in sink.renamed.items()}
+    known = {now.get(each, each) for each in table.key}
+    if known and known != set(feed.key):
+        reason = f"its rows are known by {', '.join(sorted(known))}, and these by {', '.join(feed.key) or 'nothing'}"
+        remedy = f"name the same key, build it again with `millrace rebuild {sink.name}`, or name another table"
+        raise SinkTargetUnfit(sink=sink.name, target=sink.table, reason=reason, remedy=remedy, where=sink.where)
 
 
 def refuse_unfit(sink: Lake, table: LakeTable, found: Growth, *, rebuilt: bool) -> None:
