@@ -192,7 +192,9 @@ def test_one_reads_ones_own_writes_without_a_heartbeat(
     """Whoever waits knows a place behind his commit, with somebody else's in between, and no other follows."""
     monkeypatch.setattr(connector, "HEARTBEAT_MS", 86_400_000)
     monkeypatch.setattr(waiting, "WAIT_S", LIMIT_S)
-    shop.run("CREATE TABLE orders (id integer PRIMARY KEY, amount integer)", "CREATE TABLE noise (n integer)")
+    shop.run(
+        "CREATE TABLE orders (id integer PRIMARY KEY, note text, amount integer)", "CREATE TABLE noise (n integer)"
+    )
     app = App(f"own-{shop.name}")
     app.capture(shop.name, ["orders"])
     app.view(f"{shop.name}-sums", key="one", sql="SELECT 1 AS one, sum(amount) AS total FROM orders")
@@ -202,7 +204,7 @@ def test_one_reads_ones_own_writes_without_a_heartbeat(
     with Run(app, shop.settings, spark=spark, traffic=False) as run, closing(Store(shop.settings, app.name)) as store:
         until(lambda: run.poll() is not None and len(store.positions()) == 2, "both views", LIMIT_S)
         for number in (1, 2):
-            shop.run(f"INSERT INTO orders VALUES ({number}, {10**number})", "INSERT INTO noise VALUES (1)")
+            shop.run(f"INSERT INTO orders VALUES ({number}, '', {10**number})", "INSERT INTO noise VALUES (1)")
             wanted = lsn(shop)
             for name, row in (("sums", (1, sum(10**n for n in range(1, number + 1)))), ("large", None)):
                 found = store.wait(f"{shop.name}-{name}", lsn_text(wanted), LIMIT_S)
@@ -211,6 +213,7 @@ def test_one_reads_ones_own_writes_without_a_heartbeat(
                 assert rows == [row or (sum(10**n for n in range(1, number + 1)),)]
         _is_pushed(shop, app)
         _stands_still_and_goes_on(shop, app, run, store)
+        _goes_on_over_another_column(shop, run, store)
         run.stop()
 
 
@@ -244,7 +247,7 @@ def _stands_still_and_goes_on(shop: Shop, app: App, run: Run, store: Store) -> N
 
         table = SQL("{}.{}").format(Identifier(store.schema), Identifier(sums))
         connection.execute(SQL("ALTER TABLE {} ADD CONSTRAINT small CHECK (total < 1000)").format(table))
-        shop.run("INSERT INTO orders VALUES (5, 2000)")
+        shop.run("INSERT INTO orders VALUES (5, '', 2000)")
         until(lambda: told("/health").status_code == 503, "it is told", LIMIT_S)
         health = told("/health").json()
         assert list(health["stands_still"]) == [sums]
@@ -260,6 +263,12 @@ def _stands_still_and_goes_on(shop: Shop, app: App, run: Run, store: Store) -> N
         connection.execute(SQL("ALTER TABLE {} DROP CONSTRAINT small").format(table))
         until(lambda: told("/health").status_code == 200, "it goes on", LIMIT_S)
         assert store.rows(sums)[1] == [(1, 2101)]
+
+
+def _goes_on_over_another_column(shop: Shop, run: Run, store: Store) -> None:
+    """It reads neither the column that comes nor another one that its rows have, and keeps neither."""
+    shop.run("ALTER TABLE orders ADD COLUMN number integer DEFAULT 7", "INSERT INTO orders VALUES (6, '', 10, 1)")
+    until(lambda: run.poll() is not None and store.rows(f"{shop.name}-sums")[1] == [(1, 2111)], "its row", LIMIT_S)
 
 
 LATELY = "SELECT id, at FROM {visits} WHERE at <= now() AND at > now() - interval '10 seconds'"
