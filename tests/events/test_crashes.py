@@ -120,7 +120,13 @@ def test_killed_writers(store: Store, settings: Settings, database: str, tmp_pat
     def start(seed: int) -> None:
         argv = [sys.executable, "-m", "tests.events.writer", url, str(seed), str(acknowledged[seed])]
         root = Path(__file__).parent.parent.parent
-        running[seed] = subprocess.Popen(argv, cwd=root, env=environ())
+        running[seed] = subprocess.Popen(argv, cwd=root, env=environ({"PGAPPNAME": "writer"}))
+
+    def ended() -> bool:
+        """The server may still commit what a killed process sent."""
+        with store.connections.lent() as connection:
+            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'writer'"
+            return connection.execute(query).fetchone() == (0,)
 
     try:
         for seed in range(WRITERS):
@@ -131,10 +137,12 @@ def test_killed_writers(store: Store, settings: Settings, database: str, tmp_pat
             running[seed].kill()
             running[seed].wait()
             start(seed)  # before the first command again: what was handled is not handled twice
+        assert not ended()
     finally:
         for process in running.values():
             process.kill()
             process.wait()
+    until(ended, "nobody writes")
 
     events = store.read(events=tuple(Account.__aggregate__.applies))
     assert len(events) > WRITERS * 10
