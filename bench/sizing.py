@@ -57,7 +57,7 @@ KINDS = (
     ("product", "SELECT product, sum(quantity) AS sold FROM items WHERE quantity > {n} % 3 GROUP BY product"),
     ("customer_id", "SELECT customer_id, max(amount) AS most, count(*) AS n FROM orders GROUP BY customer_id"
         " HAVING count(*) > {n}"),
-    ("id", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10 + {n}"),
+    ("id", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 1{n}"),
     ("id", "SELECT id, region FROM customers c WHERE NOT EXISTS"
         " (SELECT 1 FROM orders o WHERE o.customer_id = c.id AND o.amount > 80 + {n})"),
     ("customer_id", "SELECT customer_id, count(*) AS n FROM orders WHERE at > now() - interval '{n} hours'"
